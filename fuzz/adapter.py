@@ -1,0 +1,107 @@
+"""How production code is attached to a contract.
+
+An adapter is one function that translates a case to a production call and the
+result back; it holds no engine code and no judgement. The decorator carries the
+facts that the supervisor needs without importing torch, so adapter modules must
+import nothing heavy at the top: inside the function, ``engine.torch`` is torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+ENTRY_POINTS = "specoracle.adapters"
+BUILT_IN = {"sglang": "fuzz.engines.sglang"}
+
+
+class Unsupported(Exception):
+    """This target cannot run here: a symbol, import, device or path is missing."""
+
+
+class PathNotTaken(Unsupported):
+    """Production answered, but not through the code this target is about."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One target.
+
+    contract   name of the contract it implements
+    module     worker or module of the engine, second part of the target id
+    symbol     last part of the target id, the production symbol under test
+    run        (engine, case columns) -> {outcome field: observed value}
+    observes   outcome fields that ``run`` returns, all of them, every time
+    needs      keys of the version record's symbols that must resolve
+    execution  "torch" (plain tensors), "triton" (kernel; slow in the
+               interpreter), "python" (no tensors) or "worker" (a worker method
+               behind stubs)
+    accepts    case columns -> None, or why the target cannot be shown this case
+    accepts_padding  whether rows may be appended to the batch
+    """
+
+    engine: str
+    contract: str
+    module: str
+    symbol: str
+    run: Callable[[Any, Any], dict[str, Any]]
+    observes: tuple[str, ...]
+    needs: tuple[str, ...]
+    execution: str
+    accepts: Callable[[Any], str | None]
+
+    @property
+    def id(self) -> str:
+        return f"{self.engine}/{self.module}/{self.contract}/{self.symbol}"
+
+
+_ADAPTERS: dict[str, Adapter] = {}
+
+
+def accept_all(case: Any) -> str | None:
+    return None
+
+
+def adapter(
+    *,
+    contract: str,
+    module: str,
+    symbol: str,
+    observes: tuple[str, ...],
+    needs: tuple[str, ...],
+    execution: str = "torch",
+    accepts: Callable[[Any], str | None] = accept_all,
+    engine: str = "sglang",
+) -> Callable[[Callable[[Any, Any], dict[str, Any]]], Callable[[Any, Any], dict[str, Any]]]:
+    """Register the decorated function as a target. See ``Adapter``."""
+
+    def register(run: Callable[[Any, Any], dict[str, Any]]) -> Callable[[Any, Any], dict[str, Any]]:
+        made = Adapter(engine, contract, module, symbol, run, observes, needs, execution, accepts)
+        if made.id in _ADAPTERS and _ADAPTERS[made.id].run.__code__ != run.__code__:
+            raise ValueError(f"two adapters are called {made.id}")
+        _ADAPTERS[made.id] = made
+        return run
+
+    return register
+
+
+def load(engine: str) -> dict[str, Adapter]:
+    """All adapters of one engine by id: the built-in ones and those that
+    installed packages register in the entry-point group."""
+    if engine in BUILT_IN:
+        for module in import_module(BUILT_IN[engine]).ADAPTER_MODULES:
+            import_module(module)
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()
+    return {i: a for i, a in sorted(_ADAPTERS.items()) if a.engine == engine}
+
+
+def select(engine: str, target: str = "*", contract: str = "*") -> list[Adapter]:
+    """Adapters of an engine whose id and contract match shell-style patterns."""
+    return [
+        a for i, a in load(engine).items() if fnmatchcase(i, target) and fnmatchcase(a.contract, contract)
+    ]

@@ -1,0 +1,130 @@
+"""When a red verdict is believed.
+
+A stub can fail by itself, so a divergence counts only if the same target, at the
+same version, behind the same stub, agrees on a sibling case that does not
+trigger it. A fault must also repeat: it is run again in fresh processes, and one
+that does not always repeat is FLAKY with its rate, never retried into green.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuzz.adapter import Adapter
+from fuzz.executor import execute
+from fuzz.presentation import PLAIN, Presentation
+from fuzz.shrink import shrink
+from fuzz.strategies.case import shown_case
+from fuzz.strategies.source import RandomSource, ReplaySource
+from fuzz.supervisor import Session
+from fuzz.verdict import Identity, Kind, Verdict
+from oracle import case as case_
+from oracle import contracts, explain
+
+FRESH_RUNS = 3  # fresh processes in which a fault must repeat
+SIBLING_DRAWS = 200  # random cases tried when shrinking met none that agreed
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is known about a find after it was investigated.
+
+    ``rate`` is "k of n fresh processes". ``kind`` is FLAKY when k < n, and
+    ORACLE_SUSPECT when no sibling agrees, because then nothing shows that the
+    adapter and the reference are right at all.
+    """
+
+    kind: Kind
+    case: Any
+    how: Presentation
+    verdict: Verdict
+    rate: str
+    calls: int
+    sibling: Any
+    words: str
+
+    @property
+    def sibling_words(self) -> str | None:
+        return None if self.sibling is None else str(case_.to_plain(self.sibling))
+
+
+def believe(
+    session: Session,
+    adapter: Adapter,
+    choices: Sequence[int | bool],
+    identity: Identity,
+    run: Callable[[Any, Presentation, list[int | bool]], Verdict],
+) -> Belief:
+    """Investigate the find that ``choices`` led to. ``run`` executes and journals
+    one case; it is used for everything but the fresh reproductions."""
+    given_case, given_how = shown_case(adapter.contract)(ReplaySource(choices))
+    repeated, last = _in_fresh_processes(session, adapter, given_case, given_how, identity)
+    rate = f"{repeated} of {FRESH_RUNS} fresh processes"
+    if repeated < FRESH_RUNS:
+        verdict = last or Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity)
+        words = f"Repeats only in {rate}: {identity.field} {identity.kind}."
+        return Belief(Kind.FLAKY, given_case, given_how, verdict, rate, 0, None, words)
+    small = shrink(adapter.contract, choices, identity, lambda case, how: run(case, how, []))
+    if small is None:
+        case, how, verdict, calls, agreeing = given_case, given_how, last, 0, []
+    else:
+        case, how, verdict, calls, agreeing = small.case, small.how, small.verdict, small.calls, small.agreeing
+    sibling = _sibling(session, adapter, case, agreeing)
+    kind = verdict.kind if sibling is not None else Kind.ORACLE_SUSPECT
+    return Belief(kind, case, how, verdict, rate, calls, sibling, words_for(adapter, verdict))
+
+
+def _in_fresh_processes(
+    session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity
+) -> tuple[int, Verdict | None]:
+    repeated, last = 0, None
+    for _ in range(FRESH_RUNS):
+        session.fresh()
+        verdict = execute(session, adapter, case, how)
+        if verdict.identity == identity:
+            repeated, last = repeated + 1, verdict
+    return repeated, last
+
+
+def _sibling(session: Session, adapter: Adapter, case: Any, agreeing: list[tuple[Any, Presentation]]) -> Any:
+    """The agreeing case nearest to ``case``: of those met while shrinking, else
+    of the contract's example and random draws."""
+    if agreeing:
+        return min((c for c, _ in agreeing), key=lambda other: difference(case, other))
+    candidates = [contracts.get(adapter.contract).example]
+    build = shown_case(adapter.contract)
+    candidates += [build(RandomSource(f"sibling:{i}"))[0] for i in range(SIBLING_DRAWS)]
+    for candidate in candidates:
+        if execute(session, adapter, candidate, PLAIN).kind is Kind.AGREE:
+            return candidate
+    return None
+
+
+def difference(a: Any, b: Any) -> int:
+    """How many leaves of two cases differ; a missing record counts whole."""
+    return _distance(case_.to_plain(a), case_.to_plain(b))
+
+
+def _distance(a: Any, b: Any) -> int:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return sum(_distance(a.get(k), b.get(k)) for k in a.keys() | b.keys())
+    if isinstance(a, list) and isinstance(b, list):
+        shared = sum(_distance(x, y) for x, y in zip(a, b))
+        return shared + 5 * abs(len(a) - len(b))
+    return int(a != b)
+
+
+def words_for(adapter: Adapter, verdict: Verdict) -> str:
+    """The reason of a frozen find, in one sentence."""
+    evidence = verdict.evidence
+    if verdict.kind is Kind.DIVERGE and "expected" in evidence:
+        contract = contracts.get(adapter.contract)
+        where = evidence.get("where", [])
+        expected = verdict.evidence["expected"]
+        return f"{adapter.id}: " + explain.sentence(
+            contract, verdict.identity.field, where, expected, evidence["observed"]
+        )
+    detail = evidence.get("message") or evidence.get("how") or evidence.get("deadline_s") or ""
+    return f"{adapter.id}: {verdict.kind} {verdict.identity.kind} {detail}".strip()

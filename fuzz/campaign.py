@@ -1,0 +1,236 @@
+"""One bounded run over targets: find, shrink, believe, freeze.
+
+Each target gets slices in turn, so that a slow one cannot starve the others. A
+slice is a raw seeded sweep (volume) or a Hypothesis run (structure); both feed
+the same judge. A red verdict of a new identity is reproduced in fresh processes,
+shrunk with the same identity, checked against a sibling that agrees, and frozen.
+
+A shard is a pure function of (targets, seed, engine): every case comes from a
+seed string or from Hypothesis seeded with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fuzz.adapter import Adapter
+from fuzz.believe import Belief, believe
+from fuzz.corpus import make, write
+from fuzz.events import Events
+from fuzz.executor import execute
+from fuzz.known import Known
+from fuzz.presentation import Presentation
+from fuzz.strategies.case import shown_case
+from fuzz.strategies.source import RandomSource, drawn_by_hypothesis
+from fuzz.supervisor import Session
+from fuzz.verdict import Identity, Kind, Verdict
+from oracle import contracts
+
+SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
+HYPOTHESIS_EVERY = 4  # every so many slices Hypothesis looks for structure
+HYPOTHESIS_EXAMPLES = 40
+STOP_AFTER_REFUSALS = 200  # consecutive cases outside a target's domain
+
+
+@dataclass(frozen=True)
+class Options:
+    """What bounds a campaign. ``max_examples`` is per target."""
+
+    seed: int = 0
+    max_seconds: float = 60.0
+    max_examples: int | None = None
+    continue_on_failure: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """A believed divergence, shrunk and frozen."""
+
+    identity: Identity
+    verdict: Verdict
+    belief: Belief
+    frozen: Path | None
+    known: Known | None
+
+
+@dataclass
+class TargetState:
+    """What a target was shown and how it did."""
+
+    adapter: Adapter
+    verdicts: Counter[Kind] = field(default_factory=Counter)
+    behaviours: Counter[str] = field(default_factory=Counter)
+    found: dict[Identity, Found] = field(default_factory=dict)
+    slices: int = 0
+    drawn: int = 0
+    refused_in_a_row: int = 0
+    production_s: float = 0.0
+    done: bool = False
+    reason: str | None = None
+
+    @property
+    def executed(self) -> int:
+        return sum(n for k, n in self.verdicts.items() if k not in (Kind.UNSUPPORTED, Kind.INVALID_CASE))
+
+
+class Campaign:
+    """Runs targets until time, examples or finds end it. See the module."""
+
+    def __init__(
+        self,
+        session: Session,
+        adapters: list[Adapter],
+        options: Options,
+        events: Events,
+        known: list[Known] = (),  # type: ignore[assignment]
+        on_progress: Callable[[Campaign], None] = lambda campaign: None,
+    ):
+        self.session, self.options, self.events, self.known = session, options, events, known
+        self.states = [TargetState(a) for a in adapters]
+        self.on_progress = on_progress
+        self.began = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.began
+
+    def run(self) -> None:
+        """Fuzz until the budget is spent or no target is left."""
+        self.began = time.monotonic()
+        for state in self.states:
+            reason = self.session.ready.get("unsupported", {}).get(state.adapter.id)
+            if reason:
+                self._stop(state, reason)
+                state.verdicts[Kind.UNSUPPORTED] += 1
+        while not self._over() and any(not s.done for s in self.states):
+            for state in self.states:
+                if not state.done and not self._over():
+                    self._slice(state)
+                    self.on_progress(self)
+        for state in self.states:
+            self.events.emit(
+                "target", target=state.adapter.id, contract=state.adapter.contract, executed=state.executed,
+                verdicts={str(k): n for k, n in state.verdicts.items()}, behaviours=dict(state.behaviours),
+                not_reached=sorted(set(contracts.get(state.adapter.contract).behaviours) - set(state.behaviours)),
+                production_s=round(state.production_s, 3), reason=state.reason,
+            )  # fmt: skip
+
+    def _over(self) -> bool:
+        return self.elapsed_s >= self.options.max_seconds
+
+    def _slice(self, state: TargetState) -> None:
+        state.slices += 1
+        if state.slices % HYPOTHESIS_EVERY == 0:
+            self._hypothesis(state)
+        else:
+            self._sweep(state)
+        if self.options.max_examples is not None and state.drawn >= self.options.max_examples:
+            state.done = True
+
+    def _sweep(self, state: TargetState) -> None:
+        build = shown_case(state.adapter.contract)
+        end = time.monotonic() + SLICE_S
+        while time.monotonic() < end and not state.done and not self._over():
+            if self.options.max_examples is not None and state.drawn >= self.options.max_examples:
+                return
+            seed = f"{self.options.seed}:{state.adapter.id}:{state.drawn}"
+            source = RandomSource(seed)
+            case, how = build(source)
+            self._one(state, case, how, source.choices)
+
+    def _hypothesis(self, state: TargetState) -> None:
+        import hypothesis
+        from hypothesis import HealthCheck, Phase
+        from hypothesis.database import DirectoryBasedExampleDatabase
+
+        @hypothesis.seed(f"{self.options.seed}:{state.adapter.id}:{state.slices}")
+        @hypothesis.settings(
+            max_examples=HYPOTHESIS_EXAMPLES,
+            phases=(Phase.reuse, Phase.generate),
+            database=DirectoryBasedExampleDatabase(self.events.out / "examples"),
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            verbosity=hypothesis.Verbosity.quiet,
+        )
+        @hypothesis.given(drawn_by_hypothesis(shown_case(state.adapter.contract)))
+        def look(drawn: tuple[tuple[Any, Presentation], list[int | bool]]) -> None:
+            if not state.done and not self._over():
+                (case, how), choices = drawn
+                self._one(state, case, how, choices)
+
+        look()
+
+    def _one(self, state: TargetState, case: Any, how: Presentation, choices: list[int | bool]) -> None:
+        verdict = self._execute(state, case, how, choices)
+        if verdict.kind is Kind.UNSUPPORTED:
+            state.refused_in_a_row += 1
+            if state.refused_in_a_row >= STOP_AFTER_REFUSALS and not state.executed:
+                self._stop(state, verdict.evidence["reason"])
+            elif not verdict.evidence["reason"].startswith("outside the target's domain"):
+                self._stop(state, verdict.evidence["reason"])
+            return
+        state.refused_in_a_row = 0
+        if verdict.red and verdict.identity not in state.found:
+            self._investigate(state, choices, verdict)
+        elif verdict.kind is Kind.HARNESS_ERROR:
+            self._stop(state, f"harness error: {verdict.evidence.get('message')}")
+
+    def _execute(self, state: TargetState, case: Any, how: Presentation, choices: list[int | bool]) -> Verdict:
+        number = self.events.start(state.adapter.id, choices=choices)
+        verdict = execute(self.session, state.adapter, case, how)
+        self.events.end(number, verdict)
+        state.drawn += 1
+        state.verdicts[verdict.kind] += 1
+        if verdict.kind not in (Kind.UNSUPPORTED, Kind.INVALID_CASE):
+            state.behaviours.update(verdict.behaviours)
+        state.production_s += verdict.production_s
+        return verdict
+
+    def _stop(self, state: TargetState, reason: str) -> None:
+        state.done, state.reason = True, reason
+
+    def _investigate(self, state: TargetState, choices: list[int | bool], verdict: Verdict) -> None:
+        """Reproduce, shrink, find a sibling, freeze; then the target is done
+        unless the campaign continues on failure."""
+        self.on_progress(self)
+        belief = believe(self.session, state.adapter, choices, verdict.identity, lambda c, h, m: self._execute(state, c, h, m))
+        if belief.kind is not verdict.kind:
+            state.verdicts[verdict.kind] -= 1
+            state.verdicts[belief.kind] += 1
+        known = next((k for k in self.known if k.covers(verdict.identity, self.session.launch.version)), None)
+        frozen = self._freeze(state, belief) if belief.kind is not Kind.FLAKY else None
+        state.found[verdict.identity] = Found(verdict.identity, belief.verdict, belief, frozen, known)
+        self.events.emit(
+            "found", target=state.adapter.id, contract=state.adapter.contract, verdict=str(belief.kind),
+            identity=vars(verdict.identity), known=known is not None, evidence=belief.verdict.evidence,
+            rate=belief.rate, shrink_calls=belief.calls, sibling=belief.sibling_words,
+            frozen=frozen and str(frozen.relative_to(self.events.out)), seconds=round(self.elapsed_s, 2),
+        )  # fmt: skip
+        if not self.options.continue_on_failure and known is None:
+            state.done = True
+
+    def _freeze(self, state: TargetState, belief: Belief) -> Path:
+        version = self.session.launch.version
+        provenance = {
+            "engine": f"{self.session.launch.engine}=={version}",
+            "target": state.adapter.id,
+            "device": self.session.ready.get("device", "cpu"),
+            "date": time.strftime("%Y-%m-%d"),
+            "seed": self.options.seed,
+            "identity": str(belief.verdict.identity),
+        }
+        slug = f"{state.adapter.module}-{belief.verdict.identity.field}-{belief.verdict.identity.kind}"
+        frozen = make(
+            state.adapter.contract,
+            belief.case,
+            slug="-".join(filter(None, "".join(c if c.isalnum() else " " for c in slug.lower()).split()))[:80],
+            reason=belief.words,
+            provenance=provenance,
+            presentation=belief.how,
+        )
+        return write(frozen, self.events.out / "found")

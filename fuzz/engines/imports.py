@@ -1,0 +1,86 @@
+"""What each engine release needs to be imported without a GPU, as data.
+
+Reads ``<engine>/imports.toml`` and answers for one version: which family of pinned packages, which stub names, which
+environment. Differences between releases are ranges in that file, so supporting another release is an edit of data.
+Standard library only: a worker reads it too.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ENGINES = ("sglang",)
+LOCKS = HERE / "locks"
+
+
+@dataclass(frozen=True)
+class EngineImports:
+    """The whole table of one engine; `oldest` and `newest` bound the versions that have data."""
+
+    name: str
+    default: str
+    supported: tuple[str, ...]
+    smoke: str
+    drop: tuple[str, ...]
+    env: dict[str, str]
+    unset: tuple[str, ...]
+    families: tuple[dict, ...]
+    stub_rows: tuple[dict, ...]
+
+    @property
+    def oldest(self) -> str:
+        return self.families[0]["from"]
+
+    @property
+    def newest(self) -> str:
+        return self.families[-1]["to"]
+
+    def pins(self, version: str | None) -> str:
+        """Name of the lock of `version`'s family; a checkout (None) gets the newest. Raises LookupError outside all."""
+        if version is None:
+            return self.families[-1]["pins"]
+        for family in self.families:
+            if _within(version, family):
+                return family["pins"]
+        raise LookupError(f"{self.name} {version} belongs to no family of pins")
+
+    def stubs(self, version: str | None) -> dict[str, list[str]]:
+        """Stub module -> the names it has, for `version`; a checkout (None) gets those of the newest release."""
+        wanted: dict[str, list[str]] = {}
+        for row in self.stub_rows:
+            if _within(version or self.newest, row):
+                wanted.setdefault(row["module"], []).extend(row["names"])
+        return wanted
+
+
+@cache
+def load(name: str) -> EngineImports:
+    """The table of engine `name`, one of `ENGINES`."""
+    data = tomllib.loads((HERE / name / "imports.toml").read_text(encoding="utf-8"))
+    engine = data["engine"]
+    return EngineImports(
+        name=name,
+        default=engine["default"],
+        supported=tuple(engine["supported"]),
+        smoke=engine["smoke"],
+        drop=tuple(engine["drop"]),
+        env=dict(data["env"]),
+        unset=tuple(data["unset"]["names"]),
+        families=tuple(data["family"]),
+        stub_rows=tuple(data["stub"]),
+    )
+
+
+def _within(version: str, row: dict) -> bool:
+    key = _release(version)
+    return ("from" not in row or _release(row["from"]) <= key) and ("to" not in row or key <= _release(row["to"]))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The release numbers alone: 0.5.10.post2 takes the data of 0.5.10."""
+    return tuple(int(part) for part in re.match(r"\d+(\.\d+)*", version).group().split("."))

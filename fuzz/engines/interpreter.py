@@ -1,0 +1,154 @@
+"""Making published Triton code answer on a CPU as it does on a GPU.
+
+Two kinds of change, each a function an adapter asks for by name. *Repairs* of Triton's interpreter, where its numbers
+or its Python differ from the compiled kernel (checked against triton 3.7.1 and 3.8.0). *Openings* of wrappers that
+refuse CPU tensors before they reach the kernel; those hold only inside a ``with``, because other code asks the same
+questions for other reasons. None of them touches the kernel under test. Import this only in a worker.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+from unittest import mock
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.autotuner import Autotuner
+
+MATH_ALIASES = ("exp", "exp2", "log", "log2")
+_repaired: set[str] = set()
+
+
+def round_to_bfloat16() -> None:
+    """float32 -> bfloat16 rounds to nearest, ties to even, as GPUs do. The interpreter cuts the low half off.
+
+    NaN stays NaN and infinities keep their sign, because torch converts.
+    """
+    if not _first("bfloat16 rounding"):
+        return
+    original = interpreter._convert_float
+
+    def convert(data, source, target, rounding_mode):
+        if source != tl.float32 or target != tl.bfloat16:
+            return original(data, source, target, rounding_mode)
+        values = np.ascontiguousarray(data).view(np.float32)
+        bits = torch.tensor(values).to(torch.bfloat16).view(torch.int16).numpy()
+        return bits.view(np.uint16).reshape(np.shape(data))
+
+    interpreter._convert_float = convert
+
+
+def widen_bfloat16_dot() -> None:
+    """``tl.dot`` on bfloat16 operands multiplies their values. The interpreter multiplies their bit patterns.
+
+    Widening to float32 is exact, and so is each product; the sum is float32, as in the tensor core's accumulator.
+    """
+    if not _first("bfloat16 dot"):
+        return
+    original = interpreter.InterpreterBuilder.create_dot
+
+    def widen(operand):
+        if operand.get_element_ty() != tl.bfloat16:
+            return operand
+        bits = np.asarray(operand.data).view(np.uint16).astype(np.uint32) << 16
+        return interpreter.TensorHandle(bits.view(np.float32), tl.float32)
+
+    def create_dot(self, a, b, *rest):
+        return original(self, widen(a), widen(b), *rest)
+
+    interpreter.InterpreterBuilder.create_dot = create_dot
+
+
+def rebind_aliases(module: ModuleType, names: tuple[str, ...] = MATH_ALIASES) -> None:
+    """Names that `module` bound with ``exp = tl.exp`` look up ``tl`` when called.
+
+    The interpreter swaps the functions of ``tl`` itself while a kernel runs and knows nothing of copies made earlier.
+    """
+    for name in names:
+        if hasattr(module, name):
+            setattr(module, name, _late(name))
+
+
+def tensor_range(module: ModuleType) -> None:
+    """``range`` in the kernels of `module` yields scalars of the interpreter, for kernels that call ``.to`` on them."""
+    semantic = interpreter.interpreter_semantic
+
+    def scalars(*bounds):
+        for value in builtins.range(*(int(bound) for bound in bounds)):
+            yield semantic.to_tensor(value, False)
+
+    module.range = scalars
+
+
+def single_configuration(module: ModuleType) -> None:
+    """Every autotuned kernel of `module` keeps its first configuration: choosing one would benchmark on a driver.
+
+    A result that depends on the configuration is then seen for the first one only.
+    """
+    for kernel in vars(module).values():
+        # Decorators stack (heuristics over autotune over jit); each holds the next one in `fn`.
+        while kernel is not None and type(kernel).__module__.startswith("triton."):
+            if isinstance(kernel, Autotuner):
+                kernel.configs = kernel.configs[:1]
+            kernel = getattr(kernel, "fn", None)
+
+
+def null_device_context(module: ModuleType, name: str = "custom_device_ctx") -> None:
+    """`module`'s helper that enters a CUDA device enters nothing; ``torch.cpu`` has no such context."""
+    if not hasattr(module, name):
+        raise AttributeError(f"{module.__name__} has no {name}: this version enters devices elsewhere")
+    setattr(module, name, lambda *args, **kwargs: contextlib.nullcontext())
+
+
+@contextlib.contextmanager
+def cpu_device_context() -> Iterator[None]:
+    """``torch.cpu.device(index)`` exists and enters nothing, for wrappers that build it from ``tensor.device``."""
+    with mock.patch.object(torch.cpu, "device", lambda *args: contextlib.nullcontext(), create=True):
+        yield
+
+
+@contextlib.contextmanager
+def cuda_tensors() -> Iterator[None]:
+    """CPU tensors answer ``is_cuda`` with true. Only checks written in Python see it; dispatch does not."""
+    with mock.patch.object(torch.Tensor, "is_cuda", property(lambda tensor: True), create=True):
+        yield
+
+
+@contextlib.contextmanager
+def no_pinning() -> Iterator[None]:
+    """``pin_memory=True`` and ``Tensor.pin_memory()`` do nothing: a CPU torch raises there on healthy input.
+
+    Covers the factory functions through which engines build the host tensors that they copy to a device.
+    """
+    names = ("tensor", "empty", "zeros", "ones", "full", "arange")
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(mock.patch.object(torch, name, _unpinned(getattr(torch, name))))
+        stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", lambda tensor, *args: tensor))
+        yield
+
+
+def _unpinned(factory):
+    def build(*args, pin_memory=False, **kwargs):
+        return factory(*args, **kwargs)
+
+    return build
+
+
+def _late(name: str):
+    def call(*args, **kwargs):
+        return getattr(tl, name)(*args, **kwargs)
+
+    return call
+
+
+def _first(repair: str) -> bool:
+    if repair in _repaired:
+        return False
+    _repaired.add(repair)
+    return True

@@ -1,0 +1,163 @@
+"""The pieces of an environment, each built whole or not at all.
+
+``core``  an interpreter with torch                              one for all engines
+``base``  what every engine imports                              one for all engines
+``pins``  packages whose version a family of releases dictates   one per family
+overlay   one published wheel (see `overlay`)                    one per version
+
+A piece is a folder whose name carries the digest of its lock, with a manifest written last; a folder whose manifest is
+missing, or counts other files than are there, is rebuilt. An interrupted provisioning therefore repeats one piece only.
+The pieces are joined by PYTHONPATH alone, so torch lies on the disk once and a version costs little.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.engines import imports, tools
+from fuzz.engines.home import Home, Progress, disk_full
+from fuzz.engines.spec import EXIT_INCONCLUSIVE, EngineError
+
+MANIFEST = "specoracle-manifest.json"
+MANIFEST_VERSION = 1
+PIP_DEADLINE_S = 1800  # torch is 200 MB to 3 GB, depending on the build that the platform gets
+VENV_DEADLINE_S = 180
+CORE_BYTES = 2_000_000_000  # a CPU torch takes 0.9 GB and as much again while it is unpacked
+PACKAGES_BYTES = 1_500_000_000
+PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
+# Compiling everything costs more than the first import, which compiles only what it reaches and keeps it.
+WHEELS_ALONE = ("--no-deps", "--only-binary", ":all:")
+FOREIGN = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV")
+INSTALL = ("install", "--no-compile", "--no-warn-script-location", "--retries", "2", "--progress-bar", "off")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A piece at `path`; `build` fills an empty folder and returns facts for the manifest."""
+
+    title: str
+    path: Path
+    size_bytes: int
+    build: Callable[[Path, Progress], dict]
+
+
+def manifest(path: Path) -> dict | None:
+    """The manifest of a whole piece, else None (absent, half-written, damaged, or of another layout)."""
+    try:
+        data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if data.get("manifest_version") != MANIFEST_VERSION or data.get("files") != count_files(path):
+        return None
+    return data
+
+
+def ensure(layer: Layer, home: Home, progress: Progress) -> dict:
+    """Build `layer` unless it is whole; returns its manifest. The caller is the writer (`Home.writing`)."""
+    if (found := manifest(layer.path)) is not None:
+        return found
+    home.need(layer.size_bytes, layer.title)
+    progress(layer.title, 0.0)
+    staging = home.scrap(layer.path)
+    try:
+        staging.mkdir()
+        facts = layer.build(staging, progress)
+        data = {"manifest_version": MANIFEST_VERSION, "name": layer.path.name, "files": count_files(staging), **facts}
+        (staging / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        home.put(staging, layer.path)
+    except tools.ToolFailed as failure:
+        raise tools.explain(failure, layer.title, home.root) from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(home.root, f"{layer.title} stopped") from None
+        raise EngineError(f"{layer.title} failed: {error}; check the cache folder {home.root}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    progress(layer.title, 1.0)
+    return data
+
+
+def missing_offline(title: str, home: Home) -> EngineError:
+    return EngineError(
+        f"--offline, but this is not in {home.root}: {title}. Run the command once without --offline, "
+        "or point SPECORACLE_HOME at a folder where it was provisioned",
+        exit_code=EXIT_INCONCLUSIVE,
+    )
+
+
+def core(home: Home) -> Layer:
+    lock = imports.LOCKS / "core.txt"
+
+    def build(staging: Path, progress: Progress) -> dict:
+        tools.run([sys.executable, "-m", "venv", staging], deadline_s=VENV_DEADLINE_S)
+        pip(home, [*INSTALL, "-r", lock], _steps(lock, progress, "torch"), python=interpreter(staging))
+        return {"lock": lock.name}
+
+    return Layer("Python environment with torch", home.layers / f"core-{_digest(lock)}", CORE_BYTES, build)
+
+
+def packages(home: Home, lock_name: str, title: str) -> Layer:
+    """A folder of packages installed from the lock, without dependencies."""
+    lock = imports.LOCKS / f"{lock_name}.txt"
+
+    def build(staging: Path, progress: Progress) -> dict:
+        pip(home, [*INSTALL, *WHEELS_ALONE, "--target", staging, "-r", lock], _steps(lock, progress, title))
+        shutil.rmtree(staging / "bin", ignore_errors=True)
+        return {"lock": lock.name}
+
+    return Layer(title, home.layers / f"{lock_name}-{_digest(lock)}", PACKAGES_BYTES, build)
+
+
+def interpreter(core_path: Path) -> Path:
+    return core_path / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def count_files(path: Path) -> int:
+    """Files of a piece without byte code, which importing adds, and without the manifest itself."""
+    total = 0
+    for folder, subfolders, files in os.walk(path):
+        subfolders[:] = [each for each in subfolders if each != "__pycache__"]
+        total += sum(not each.endswith(".pyc") and each != MANIFEST for each in files)
+    return total
+
+
+def pip(home: Home, arguments: list, on_line: Callable[[str], None], python: Path | None = None) -> None:
+    """Run pip of the core (or of `python`). Raises `tools.ToolFailed`."""
+    # pip unpacks into its temporary folder and moves from there: beside the target it is a rename, and a small /tmp is spared.
+    scratch = home.scrap(home.layers / "pip")
+    scratch.mkdir()
+    env = {key: value for key, value in os.environ.items() if key not in FOREIGN}
+    env |= {"TMPDIR": str(scratch), "PYTHONNOUSERSITE": "1"}
+    try:
+        command = [python or interpreter(core(home).path), *PIP, *arguments]
+        tools.run(command, deadline_s=PIP_DEADLINE_S, on_line=on_line, env=env)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _steps(lock: Path, progress: Progress, title: str) -> Callable[[str], None]:
+    """Turn pip's lines into progress: a share for each package collected, the rest for installing."""
+    total = sum("==" in line and not line.startswith("#") for line in lock.read_text(encoding="utf-8").splitlines())
+    seen = 0
+
+    def on_line(line: str) -> None:
+        nonlocal seen
+        if line.startswith(("Collecting ", "Requirement already")):
+            seen += 1
+            progress(f"{title}: {line.split()[1]}", min(0.6, 0.6 * seen / max(total, 1)))
+        elif line.startswith("Installing collected"):
+            progress(f"{title}: installing", 0.7)
+
+    return on_line
+
+
+def _digest(lock: Path) -> str:
+    return hashlib.sha256(lock.read_bytes()).hexdigest()[:10]

@@ -1,0 +1,187 @@
+"""From an engine's name to a runnable environment.
+
+`provision` makes what is missing and returns what a worker is started with: interpreter, PYTHONPATH, environment and a
+record of what is in there. Whole pieces are taken as they are, without a lock, so a warm call only counts files. The
+trade: removing an engine while another process runs it breaks that process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from fuzz.engines import imports, layers, tools
+from fuzz.engines.home import Home, Progress
+from fuzz.engines.overlay import FACTS, overlay
+from fuzz.engines.spec import EngineError, EngineSpec
+
+LOCAL_DEADLINE_S = 60
+SHARES = {"core": 0.45, "base": 0.25, "pins": 0.1, "overlay": 0.2}  # of a cold start, measured on 2 cores
+ASK_VERSION = f"import importlib.metadata as m, sys; print({FACTS!r} + m.version(sys.argv[1]))"
+
+
+@dataclass(frozen=True)
+class EngineInstall:
+    """What a worker for `spec` is started with.
+
+    `record` is plain data: ``engine``, ``version`` (None for a checkout), ``supported`` (is it a version whose modules were
+    checked), ``stubs`` (for `shims.install`), ``unset`` (variables to take away) and ``layers`` (piece -> manifest).
+    """
+
+    spec: EngineSpec
+    python: Path
+    pythonpath: tuple[Path, ...]
+    env: dict[str, str]
+    record: dict
+
+    def environment(self, *first: Path, parent: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """A child's whole environment: `parent` without ``unset``, then `env`, then PYTHONPATH with `first` in front."""
+        kept = {key: value for key, value in parent.items() if key not in self.record["unset"]}
+        path = os.pathsep.join(map(str, (*first, *self.pythonpath)))
+        return {**kept, **self.env, "PYTHONNOUSERSITE": "1", **({"PYTHONPATH": path} if path else {})}
+
+
+def provision(
+    spec: EngineSpec,
+    *,
+    offline: bool = False,
+    progress: Progress = lambda text, fraction: None,
+    python: Path | None = None,
+    device: str = "cpu",
+    home: Path | None = None,
+) -> EngineInstall:
+    """Make the environment of `spec` and return it; raises `EngineError`.
+
+    `python` is the interpreter of a ``local`` engine and is needed for one. A `device` other than ``cpu`` leaves out the
+    settings that select Triton's interpreter. `progress` gets a stage's text and the fraction done, None when unknown.
+    """
+    if spec.local:
+        return _local(spec, python, device)
+    place = Home.locate(home)
+    pieces = _pieces(place, spec)
+    manifests = {kind: layers.manifest(piece.path) for kind, piece in pieces.items()}
+    missing = [pieces[kind].title for kind, found in manifests.items() if found is None]
+    if missing and offline:
+        raise layers.missing_offline(", ".join(missing), place)
+    if missing:
+        with place.writing(progress):
+            done = 0.0
+            for kind, piece in pieces.items():
+                manifests[kind] = layers.ensure(piece, place, _part(progress, done, SHARES[kind]))
+                done += SHARES[kind]
+        progress(f"{spec} is ready", 1.0)
+    return _install(spec, pieces, manifests, device)
+
+
+def installed(home: Path | None = None) -> list[EngineInstall]:
+    """The whole, runnable published versions in the cache folder, oldest first. Writes nothing."""
+    place = Home.locate(home)
+    found = []
+    for path in place.engines.glob("*/"):
+        facts = layers.manifest(path)
+        if facts is None or facts["engine"] not in imports.ENGINES:
+            continue
+        spec = EngineSpec(facts["engine"], version=facts["version"])
+        pieces = _pieces(place, spec)
+        manifests = {kind: layers.manifest(piece.path) for kind, piece in pieces.items()}
+        if None not in manifests.values():
+            found.append(_install(spec, pieces, manifests, "cpu"))
+    return sorted(found, key=lambda each: (each.spec.name, Version(each.spec.version)))
+
+
+def remove(spec: EngineSpec, *, home: Path | None = None, progress: Progress = lambda text, fraction: None) -> None:
+    """Delete a version's overlay, and the shared pieces that no other version needs. Raises `EngineError`."""
+    place = Home.locate(home)
+    if spec.local or spec.path is not None:
+        raise EngineError(f"{spec} is not in the cache folder: only published versions can be removed")
+    pieces = _pieces(place, spec)
+    if not pieces["overlay"].path.is_dir():
+        have = ", ".join(str(each.spec) for each in installed(home)) or "none"
+        raise EngineError(f"{spec} is not provisioned in {place.root}; provisioned: {have}")
+    with place.writing(progress):
+        place.discard(pieces.pop("overlay").path)
+        others = [Version(path.name.rpartition("-")[2]) for path in place.engines.glob(f"{spec.name}-*/")]
+        pins = imports.load(spec.name).pins
+        if others and pins(spec.version) in {pins(str(version)) for version in others}:
+            return
+        for kind, piece in pieces.items():
+            if kind == "pins" or not others:
+                place.discard(piece.path)
+
+
+def _pieces(place: Home, spec: EngineSpec) -> dict[str, layers.Layer]:
+    """Piece by kind, in the order they are built; a checkout has no overlay."""
+    pins = imports.load(spec.name).pins(spec.version)
+    pieces = {
+        "core": layers.core(place),
+        "base": layers.packages(place, "base", "packages that every engine needs"),
+        "pins": layers.packages(place, pins, f"packages pinned for {pins}"),
+    }
+    if spec.path is None:
+        below = (pieces["pins"].path, pieces["base"].path)
+        pieces["overlay"] = overlay(place, spec.name, spec.version, below)
+    return pieces
+
+
+def _install(spec: EngineSpec, pieces: dict[str, layers.Layer], manifests: dict[str, dict], device: str) -> EngineInstall:
+    engine = pieces["overlay"].path if spec.path is None else _package_root(spec)
+    return EngineInstall(
+        spec=spec,
+        python=layers.interpreter(pieces["core"].path),
+        pythonpath=(engine, pieces["pins"].path, pieces["base"].path),
+        env=_env(spec, device),
+        record=_record(spec, spec.version, manifests),
+    )
+
+
+def _package_root(spec: EngineSpec) -> Path:
+    for root in (spec.path / "python", spec.path):
+        if (root / spec.name / "__init__.py").is_file():
+            return root
+    raise EngineError(f"{spec}: no package {spec.name!r} there; give the root of a source checkout of {spec.name}")
+
+
+def _local(spec: EngineSpec, python: Path | None, device: str) -> EngineInstall:
+    """What `python` has installed, used as it is; only its version is asked, without importing the engine."""
+    if python is None:
+        raise EngineError(f"{spec} means what an interpreter has installed: say which one with --python PATH")
+    try:
+        lines = tools.run([python, "-c", ASK_VERSION, spec.name], deadline_s=LOCAL_DEADLINE_S)
+    except OSError as error:
+        raise EngineError(f"--python {python} cannot be run: {error.strerror or error}") from None
+    except tools.ToolFailed as failure:
+        raise EngineError(
+            f"--python {python} has no {spec.name} that it can name:\n{tools.last_lines(failure.lines)}\n"
+            f"install {spec.name} there, or leave --python out to use a provisioned version"
+        ) from None
+    version = next(line for line in lines if line.startswith(FACTS)).removeprefix(FACTS).strip()
+    return EngineInstall(spec, Path(python), (), _env(spec, device), _record(spec, version, {}))
+
+
+def _env(spec: EngineSpec, device: str) -> dict[str, str]:
+    return dict(imports.load(spec.name).env) if device == "cpu" else {}
+
+
+def _record(spec: EngineSpec, version: str | None, manifests: dict[str, dict]) -> dict:
+    table = imports.load(spec.name)
+    return {
+        "engine": spec.name,
+        "version": version,
+        "supported": version in table.supported,
+        "stubs": table.stubs(version),
+        "unset": list(table.unset),
+        "layers": manifests,
+    }
+
+
+def _part(progress: Progress, start: float, share: float) -> Progress:
+    """`progress` of one piece as a part of the whole."""
+
+    def report(text: str, fraction: float | None) -> None:
+        progress(text, None if fraction is None else start + share * fraction)
+
+    return report

@@ -1,0 +1,87 @@
+"""Which engine is meant: the text of ``--engine`` as a value.
+
+``NAME`` | ``NAME==VERSION`` | ``NAME==local`` | ``NAME@PATH``. The text is checked against the engines this project can
+provision, so that a misspelt name or a version outside the known range fails here, before anything is downloaded. The
+trade: a release newer than the data in this package is refused although it might work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from fuzz.engines import imports
+
+EXIT_USAGE = 2
+EXIT_INCONCLUSIVE = 3
+
+
+class EngineError(Exception):
+    """An engine cannot be had; the message says what to do. ``exit_code`` is 2, or 3 where only ``--offline`` forbade it."""
+
+    def __init__(self, message: str, *, exit_code: int = EXIT_USAGE):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """One engine: a published ``version``, a source checkout at ``path``, or whatever an interpreter has (``local``)."""
+
+    name: str
+    version: str | None = None
+    path: Path | None = None
+    local: bool = False
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"{self.name}@{self.path}"
+        return f"{self.name}==local" if self.local else f"{self.name}=={self.version}"
+
+
+def parse(text: str, *, has_python: bool = False) -> EngineSpec:
+    """Read the text of ``--engine``; raises `EngineError` naming the remedy.
+
+    A bare name is what the interpreter of ``--python`` has installed (``has_python``), else the default version.
+    """
+    text = text.strip()
+    name, at, path = text.partition("@")
+    if at:
+        _known(name)
+        return EngineSpec(name, path=_checkout(name, path))
+    name, equals, version = (part.strip() for part in text.partition("=="))
+    table = _known(name)
+    if not equals:
+        return EngineSpec(name, local=True) if has_python else EngineSpec(name, version=table.default)
+    if version == "local":
+        return EngineSpec(name, local=True)
+    return EngineSpec(name, version=_version(table, version))
+
+
+def _known(name: str) -> imports.EngineImports:
+    if name not in imports.ENGINES:
+        raise EngineError(
+            f"unknown engine {name!r}: write NAME, NAME==VERSION, NAME==local or NAME@PATH with one of: "
+            f"{', '.join(sorted(imports.ENGINES))}"
+        )
+    return imports.load(name)
+
+
+def _version(table: imports.EngineImports, text: str) -> str:
+    remedy = f"supported versions of {table.name}: {', '.join(table.supported)}"
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        raise EngineError(f"{table.name}=={text}: {text!r} is not a version; {remedy}") from None
+    if not Version(table.oldest) <= version <= Version(table.newest):
+        raise EngineError(f"{table.name}=={text} is outside {table.oldest} to {table.newest}; {remedy}")
+    return str(version)
+
+
+def _checkout(name: str, text: str) -> Path:
+    path = Path(text).expanduser().resolve()
+    if not text or not path.is_dir():
+        raise EngineError(f"{name}@{text}: no such folder; give the root of a source checkout of {name}")
+    return path

@@ -1,0 +1,127 @@
+"""Running pip and Python as child processes: with a deadline, with progress, and with errors that a person can act on.
+
+pip's exit status says nothing about the reason, so its output is read for the four reasons that have different
+remedies: no room, no network, no such version, no wheel for this platform. Anything else is shown as its last
+meaningful lines. The trade: these patterns are pip's wording and may age; the fallback then still shows the lines.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fuzz.engines.home import disk_full
+from fuzz.engines.spec import EngineError
+
+SHOWN_LINES = 6
+NOISE = re.compile(r"^\s*$|^\[notice\]|^Traceback|^\s+File \"|^\s+\^|━|^WARNING: (Retrying|You are using pip)|^DEPRECATION")
+NO_ROOM = re.compile(r"No space left on device|Errno 28|Disk quota exceeded", re.I)
+NO_NETWORK = re.compile(
+    r"NewConnectionError|Failed to establish a new connection|Temporary failure in name resolution|Name or service not known"
+    r"|ConnectTimeout|ReadTimeout|ProxyError|Connection (refused|reset)|Network is unreachable|Max retries exceeded"
+    r"|Connection broken|Remote end closed|RemoteDisconnected|IncompleteRead",
+    re.I,
+)
+NO_VERSION = re.compile(r"Could not find a version that satisfies the requirement (\S+)(?:.*\(from versions: (.*?)\))?")
+
+
+class ToolFailed(Exception):
+    """A child process failed or passed its deadline (``returncode`` None); `lines` is what it printed."""
+
+    def __init__(self, returncode: int | None, lines: Sequence[str]):
+        super().__init__(f"exit status {returncode}")
+        self.returncode = returncode
+        self.lines = list(lines)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    deadline_s: float,
+    on_line: Callable[[str], None] = lambda line: None,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Run `command`, passing each line of its output to `on_line`; returns the lines. Raises `ToolFailed`.
+
+    The child gets a session of its own: on a deadline, or when this process is interrupted, it ends with its children.
+    """
+    child = subprocess.Popen(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=None if env is None else dict(env),
+        start_new_session=True,
+    )
+    arrived: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_pump, args=(child.stdout, arrived), daemon=True).start()
+    lines: list[str] = []
+    end = time.monotonic() + deadline_s
+    try:
+        while (line := arrived.get(timeout=max(0.0, end - time.monotonic()))) is not None:
+            lines.append(line)
+            on_line(line)
+        returncode = child.wait(timeout=max(1.0, end - time.monotonic()))
+    except (queue.Empty, subprocess.TimeoutExpired):
+        raise ToolFailed(None, lines) from None
+    finally:
+        if child.poll() is None:
+            _end(child)
+    if returncode != 0:
+        raise ToolFailed(returncode, lines)
+    return lines
+
+
+def explain(failure: ToolFailed, what: str, root: Path) -> EngineError:
+    """The error to show for a failed step `what`."""
+    text = "\n".join(failure.lines)
+    if NO_ROOM.search(text):
+        return disk_full(root, f"{what} stopped")
+    if NO_NETWORK.search(text):
+        return EngineError(
+            f"no network: {what} could not reach the package index. Check the connection and pip's index and proxy "
+            "settings (`pip config list`), then run the command again: finished parts are kept"
+        )
+    if missing := NO_VERSION.search(text):
+        return EngineError(f"{what}: {missing[1]} is not available for this Python and platform; {_versions(missing[2])}")
+    if failure.returncode is None:
+        return EngineError(f"{what} passed its deadline and was ended; run the command again: finished parts are kept")
+    return EngineError(f"{what} failed (exit status {failure.returncode}):\n{last_lines(failure.lines)}")
+
+
+def last_lines(lines: Sequence[str]) -> str:
+    """The last lines that carry meaning; ERROR lines win over the rest."""
+    kept = [line.rstrip() for line in lines if not NOISE.search(line)]
+    errors = [line for line in kept if line.lstrip().startswith(("ERROR", "error:"))]
+    return "\n".join("  " + line for line in (errors or kept)[-SHOWN_LINES:])
+
+
+def _versions(listed: str | None) -> str:
+    if not listed or listed == "none":
+        return "the package index offers no version of it that fits"
+    versions = [version.strip() for version in listed.split(",")]
+    return "available: " + ", ".join(versions[-30:])
+
+
+def _pump(stream, arrived: queue.Queue) -> None:
+    with stream:
+        for line in stream:
+            arrived.put(line.rstrip("\n"))
+    arrived.put(None)
+
+
+def _end(child: subprocess.Popen) -> None:
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()

@@ -1,0 +1,84 @@
+"""The truth of a run: ``events.ndjson``, one event a line, flushed as it happens.
+
+A START stands in the file before the case is sent and an END after its verdict,
+so a run that was killed still names the case in flight. Everything else (JUnit,
+tables, summaries) is derived from this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fuzz.verdict import Verdict
+
+SCHEMA = 1
+FILE = "events.ndjson"
+
+
+class Events:
+    """Writes the events of one run into ``out``. Use as a context manager."""
+
+    def __init__(self, out: Path):
+        out.mkdir(parents=True, exist_ok=True)
+        self.out = out
+        self._file = (out / FILE).open("a", encoding="utf-8")
+        self._cases = 0
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def emit(self, event: str, **values: Any) -> None:
+        """Write one event."""
+        line = {"schema": SCHEMA, "event": event, "time": round(time.time(), 3), **values}
+        self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+        self._file.flush()
+
+    def start(self, target: str, **source: Any) -> int:
+        """Journal a case before it is sent; returns its number."""
+        self._cases += 1
+        self.emit("start", case=self._cases, target=target, **source)
+        return self._cases
+
+    def end(self, number: int, verdict: Verdict) -> None:
+        """Journal the verdict of a case. AGREE is short, all else has evidence."""
+        values: dict[str, Any] = {"target": verdict.target, "verdict": str(verdict.kind)}
+        if verdict.identity is not None:
+            values["identity"] = asdict(verdict.identity)
+        if verdict.evidence:
+            values["evidence"] = verdict.evidence
+        if verdict.flags:
+            values["flags"] = list(verdict.flags)
+        if verdict.behaviours:
+            values["behaviours"] = sorted(verdict.behaviours)
+        self.emit("end", case=number, contract=verdict.contract, production_s=round(verdict.production_s, 6), **values)
+
+
+def environment() -> dict[str, Any]:
+    """Where a run happened: platform, Python, cores, commit of this project."""
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    try:
+        git = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return git.stdout.strip()

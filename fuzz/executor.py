@@ -1,0 +1,96 @@
+"""One case on one target: present, call, judge, and say which verdict it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuzz.adapter import Adapter
+from fuzz.presentation import PLAIN, Presentation, present, undo
+from fuzz.supervisor import Died, Hung, Session
+from fuzz.verdict import Identity, Kind, Verdict
+from oracle import contracts
+from oracle import legal as legal_
+from oracle.contract import Contract, InvalidCase
+from oracle.judgement import judge
+
+
+def execute(session: Session, adapter: Adapter, case: Any, how: Presentation = PLAIN) -> Verdict:
+    """Verdict of ``case`` on ``adapter`` in the session's worker."""
+    contract = contracts.get(adapter.contract)
+    try:
+        contract.domain(case)
+    except InvalidCase as error:
+        return Verdict(Kind.INVALID_CASE, adapter.id, contract.name, evidence={"reason": str(error)})
+    if adapter.id in session.ready.get("unsupported", {}):
+        return _unsupported(adapter, session.ready["unsupported"][adapter.id])
+    columns = contract.columns(present(contract, case, how))
+    refusal = adapter.accepts(Columns(columns))
+    if refusal:
+        return _unsupported(adapter, f"outside the target's domain: {refusal}")
+    request = {"op": "run", "target": adapter.id, "case": columns, "repeat": how.repeat}
+    if how.strided:
+        request["layout"] = {"strided": True}
+    answer = session.call(request)
+    return interpret(contract, adapter, case, how, answer)
+
+
+class Columns:
+    """Attribute access to a case's columns, as an adapter sees them."""
+
+    def __init__(self, columns: dict[str, Any]):
+        self.__dict__.update(columns)
+
+
+def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation, answer: Any) -> Verdict:
+    """Turn a worker's answer, death or silence into a verdict."""
+
+    def red(kind: Kind, field: str, difference: str, **evidence: Any) -> Verdict:
+        identity = Identity(contract.name, adapter.id, field, difference)
+        return Verdict(kind, adapter.id, contract.name, identity, evidence, behaviours=reached)
+
+    outcome, trace = contract.run(case)
+    reached = frozenset(trace.behaviours)
+    if isinstance(answer, Died):
+        return red(Kind.CRASH, "process", f"died:{answer.signal_name}", how=answer.signal_name, output=answer.output)
+    if isinstance(answer, Hung):
+        return red(Kind.HANG, "process", "hang", deadline_s=answer.deadline_s, stack=answer.stack)
+    status = answer.get("status")
+    if status == "unsupported":
+        return _unsupported(adapter, answer["reason"])
+    if status == "raised":
+        difference = f"raised:{answer['exception']}:{answer['function']}"
+        return red(Kind.CRASH, "call", difference, message=answer["message"], traceback=answer["traceback"])
+    if status == "out_of_memory":
+        return Verdict(Kind.OUT_OF_MEMORY, adapter.id, contract.name, evidence=answer)
+    if status != "ok":
+        return Verdict(Kind.HARNESS_ERROR, adapter.id, contract.name, evidence=answer)
+    if answer.get("unstable"):
+        return red(Kind.DIVERGE, "repeat", "two_runs_differ", observed=summary(answer["observed"]))
+    observed = undo(contract, case, how, answer["observed"])
+    judgement = judge(contract, outcome, observed)
+    production_s = answer.get("production_s", 0.0)
+    if judgement.agrees:
+        flags = ("near_tie",) if judgement.near_tie else ()
+        evidence = {"margin_ulp": judgement.margin_ulp} if judgement.near_tie else {}
+        return Verdict(
+            Kind.AGREE, adapter.id, contract.name, None, evidence, reached, flags, production_s,
+        )  # fmt: skip
+    return red(
+        Kind.DIVERGE,
+        judgement.field,
+        judgement.kind,
+        where=list(judgement.where),
+        expected=legal_.to_plain(judgement.expected),
+        observed=judgement.observed,
+        illegal=judgement.illegal,
+        all_observed=summary(observed),
+    )
+
+
+def _unsupported(adapter: Adapter, reason: str) -> Verdict:
+    return Verdict(Kind.UNSUPPORTED, adapter.id, adapter.contract, evidence={"reason": reason})
+
+
+def summary(observed: dict[str, Any]) -> dict[str, Any]:
+    """Observed values small enough for an event: long ones are cut."""
+    return {k: (v.tolist() if hasattr(v, "tolist") else v) for k, v in observed.items()}

@@ -1,0 +1,85 @@
+"""Replay frozen cases against an engine: the question CI asks.
+
+Every case meets every target of its contract. A pair outside a target's domain
+is UNSUPPORTED with that reason, so that nothing disappears. A frozen outcome
+that the reference no longer gives is ORACLE_SUSPECT, not a divergence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fuzz.adapter import Adapter
+from fuzz.events import Events
+from fuzz.executor import execute
+from fuzz.frozen import FrozenCase, plain_outcome
+from fuzz.known import Known
+from fuzz.supervisor import Session
+from fuzz.verdict import Identity, Kind, Verdict
+from oracle import contracts
+
+
+@dataclass
+class GateResult:
+    """Outcome of a gate: verdict counts, red identities, known ones that fired
+    and those that did not."""
+
+    verdicts: Counter[Kind] = field(default_factory=Counter)
+    red: dict[Identity, list[tuple[str, Verdict]]] = field(default_factory=dict)
+    known_red: dict[Identity, list[str]] = field(default_factory=dict)
+    silent_known: list[Known] = field(default_factory=list)
+    executed: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
+    suspects: list[tuple[str, Verdict]] = field(default_factory=list)
+
+
+def gate(
+    session: Session,
+    adapters: list[Adapter],
+    corpus: list[tuple[Path, FrozenCase]],
+    events: Events,
+    known: list[Known],
+    on_case: Callable[[GateResult], None] = lambda result: None,
+) -> GateResult:
+    """Run every pair of a frozen case and a target of its contract."""
+    result = GateResult()
+    for _, frozen in corpus:
+        contract = contracts.get(frozen.contract)
+        drifted = plain_outcome(contract.run(frozen.case)[0]) != frozen.legal
+        for adapter in adapters:
+            if adapter.contract != frozen.contract:
+                continue
+            number = events.start(adapter.id, file=frozen.name)
+            verdict = execute(session, adapter, frozen.case, frozen.presentation)
+            if drifted and verdict.kind is not Kind.UNSUPPORTED:
+                reason = "the reference no longer gives the frozen outcome"
+                verdict = Verdict(Kind.ORACLE_SUSPECT, adapter.id, contract.name, evidence={"reason": reason})
+            events.end(number, verdict)
+            _count(result, adapter, frozen, verdict, known, session.launch.version)
+            on_case(result)
+    result.silent_known = [
+        k
+        for k in known
+        if k.applies(session.launch.version) and k.identity not in result.known_red and result.executed[k.identity.target]
+    ]
+    return result
+
+
+def _count(
+    result: GateResult, adapter: Adapter, frozen: FrozenCase, verdict: Verdict, known: list[Known], version: str
+) -> None:
+    result.verdicts[verdict.kind] += 1
+    if verdict.kind is Kind.UNSUPPORTED:
+        result.reasons.setdefault(adapter.id, verdict.evidence["reason"])
+        return
+    result.executed[adapter.id] += 1
+    if verdict.red:
+        if any(k.covers(verdict.identity, version) for k in known):
+            result.known_red.setdefault(verdict.identity, []).append(frozen.name)
+        else:
+            result.red.setdefault(verdict.identity, []).append((frozen.name, verdict))
+    elif verdict.kind is not Kind.AGREE:
+        result.suspects.append((frozen.name, verdict))

@@ -1,0 +1,71 @@
+"""Divergences that the newest release still has, listed one by one.
+
+``fixtures/known/ENGINE.toml``. An entry names one identity exactly, no patterns,
+so that it can never swallow a second bug. The gate reports known ones, does not
+fail on them, and reports an entry that no longer fires.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from fuzz.frozen import CorpusError
+from fuzz.verdict import Identity
+
+FIELDS = ("contract", "target", "field", "kind", "versions", "line", "reachable", "reason", "link")
+
+
+@dataclass(frozen=True)
+class Known:
+    """One listed divergence. ``versions`` is a specifier such as ``>=0.5.22``;
+    ``line`` the production line; ``reachable`` whether production can get there
+    and with which settings."""
+
+    identity: Identity
+    versions: str
+    line: str
+    reachable: str
+    reason: str
+    link: str
+
+    def covers(self, identity: Identity, version: str) -> bool:
+        """True for exactly this identity, at a version inside the range."""
+        return identity == self.identity and self.applies(version)
+
+    def applies(self, version: str) -> bool:
+        """True when the entry speaks about ``version`` at all."""
+        try:
+            return Version(version) in SpecifierSet(self.versions)
+        except InvalidVersion:
+            return False
+
+
+def load(corpus: Path, engine: str) -> list[Known]:
+    """The list for ``engine``; empty without a file. Raises CorpusError."""
+    path = corpus / "known" / f"{engine}.toml"
+    if not path.is_file():
+        return []
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("known", [])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CorpusError(f"{path}: not TOML: {error}") from None
+    return [_entry(path, number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def _entry(path: Path, number: int, entry: dict) -> Known:
+    wrong = [f for f in FIELDS if not isinstance(entry.get(f), str)] + sorted(set(entry) - set(FIELDS))
+    if wrong:
+        raise CorpusError(f"{path}: entry {number}: {wrong[0]}: each entry has the texts {', '.join(FIELDS)}, no more")
+    if any(c in entry["target"] for c in "*?["):
+        raise CorpusError(f"{path}: entry {number}: target: an identity has no patterns")
+    try:
+        SpecifierSet(entry["versions"])
+    except InvalidSpecifier:
+        raise CorpusError(f"{path}: entry {number}: versions: {entry['versions']!r} is not like '>=0.5.22'") from None
+    identity = Identity(entry["contract"], entry["target"], entry["field"], entry["kind"])
+    return Known(identity, *(entry[f] for f in FIELDS[4:]))

@@ -1,0 +1,116 @@
+"""Make a divergence small without letting it become another one.
+
+Hypothesis shrinks the choices that led to the case; a smaller case counts only
+if it shows the same identity. The choices may come from the raw sweep: they are
+handed to Hypothesis through its example database, which it replays first. The
+search is bounded by calls and by time; when the bound is hit, the smallest case
+seen so far stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuzz.presentation import Presentation
+from fuzz.strategies.case import shown_case
+from fuzz.strategies.source import drawn_by_hypothesis
+from fuzz.verdict import Identity, Kind, Verdict
+
+MAX_CALLS = 1000
+MAX_SECONDS = 30.0
+
+Run = Callable[[Any, Presentation], Verdict]
+
+
+@dataclass
+class Shrunk:
+    """The smallest case with the wanted identity, and what was seen on the way.
+
+    ``agreeing`` are cases that agreed while shrinking: siblings of the find.
+    """
+
+    case: Any
+    how: Presentation
+    verdict: Verdict
+    calls: int = 0
+    agreeing: list[tuple[Any, Presentation]] = field(default_factory=list)
+
+
+class _SameIdentity(Exception):
+    """Raised inside Hypothesis for a case that shows the wanted identity."""
+
+
+def shrink(
+    contract: str, choices: Sequence[int | bool], identity: Identity, run: Run, max_seconds: float = MAX_SECONDS
+) -> Shrunk | None:
+    """The smallest case found with ``identity``; ``None`` if not even the given
+    choices show it again."""
+    import hypothesis
+    from hypothesis import HealthCheck, Phase
+
+    best: tuple[tuple, Any, Presentation, Verdict] | None = None
+    seen: dict[tuple, bool] = {}
+    result = Shrunk(None, Presentation(), None)  # type: ignore[arg-type]
+    deadline = time.monotonic() + max_seconds
+
+    @hypothesis.settings(
+        database=_replay_database([choices]),
+        phases=(Phase.reuse, Phase.shrink),
+        max_examples=1,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(drawn_by_hypothesis(shown_case(contract)))
+    def attempt(drawn: tuple[tuple[Any, Presentation], list[int | bool]]) -> None:
+        nonlocal best
+        (case, how), made = drawn
+        key = tuple(made)
+        if key not in seen:
+            if result.calls >= MAX_CALLS or time.monotonic() > deadline:
+                return
+            result.calls += 1
+            verdict = run(case, how)
+            seen[key] = verdict.identity == identity
+            if verdict.kind is Kind.AGREE:
+                result.agreeing.append((case, how))
+            if seen[key] and (best is None or (len(key), key) < best[0]):
+                best = ((len(key), key), case, how, verdict)
+        if seen[key]:
+            raise _SameIdentity
+
+    try:
+        attempt()
+    except _SameIdentity:
+        pass
+    if best is None:
+        return None
+    _, result.case, result.how, result.verdict = best
+    return result
+
+
+def _replay_database(examples: Iterable[Sequence[int | bool]]) -> Any:
+    """A Hypothesis database that offers the given choices under any key."""
+    from hypothesis.database import ExampleDatabase, choices_to_bytes
+
+    # An example that replays exactly counts as shrunk already, and Hypothesis would
+    # stop; one unused choice at the end makes it shrink.
+    stored = [choices_to_bytes([*choices, 0]) for choices in examples]
+
+    class Replay(ExampleDatabase):
+        def fetch(self, key: bytes) -> Iterable[bytes]:
+            # Hypothesis asks for other corpora under derived keys too.
+            return [] if key.endswith((b".secondary", b".pareto")) else stored
+
+        def save(self, key: bytes, value: bytes) -> None:
+            pass
+
+        def delete(self, key: bytes, value: bytes) -> None:
+            pass
+
+    return Replay()

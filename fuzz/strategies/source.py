@@ -1,0 +1,142 @@
+"""Two speeds, one expansion.
+
+A strategy draws integers and records from a source. ``RandomSource`` is a plain
+generator (volume); ``drawn_by`` hands the same strategy to Hypothesis (structure
+and shrinking). Both make the same choices in the same order, and the random one
+writes them down in Hypothesis's own terms, so that whatever the sweep finds,
+Hypothesis can replay and shrink. A test holds the two together.
+
+Only integers within bounds and lists of records exist here, simplest first: a
+seed is drawn for bulk data, never the data, and a record is drawn whole, because
+parallel lists shrink badly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+AVERAGE_RECORDS = 3.0
+
+
+class Source(Protocol):
+    """Where a strategy gets its choices from."""
+
+    def integer(self, low: int, high: int) -> int: ...
+
+    def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]: ...
+
+
+def choice(source: Source, options: Sequence[T]) -> T:
+    """One of ``options``; the first is the simplest."""
+    return options[source.integer(0, len(options) - 1)]
+
+
+def flag(source: Source) -> bool:
+    """False is the simplest."""
+    return source.integer(0, 1) == 1
+
+
+class RandomSource:
+    """Choices from a seeded generator, written down for a later replay."""
+
+    def __init__(self, seed: int | str):
+        self._random = random.Random(seed)
+        self.choices: list[int | bool] = []
+
+    def integer(self, low: int, high: int) -> int:
+        if low == high:
+            return low
+        value = self._random.randint(low, high)
+        # Ends of a wide range are where faults are; a uniform draw never sees them.
+        if high - low > 64 and self._random.random() < 0.25:
+            near = self._random.randint(0, 3)
+            value = low + near if self._random.random() < 0.5 else high - near
+        self.choices.append(value)
+        return value
+
+    def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
+        made: list[T] = []
+        if low == high:
+            return [one(self) for _ in range(low)]
+        while len(made) < high:
+            more = len(made) < low or self._random.random() < 1 - 1 / AVERAGE_RECORDS
+            self.choices.append(more)
+            if not more:
+                return made
+            made.append(one(self))
+        self.choices.append(False)
+        return made
+
+
+class _DrawSource:
+    """Choices from a Hypothesis ``draw`` function, written down as well."""
+
+    def __init__(self, draw: Callable[[Any], Any], choices: list[int | bool]):
+        self._draw, self.choices = draw, choices
+
+    def integer(self, low: int, high: int) -> int:
+        from hypothesis import strategies as st
+
+        if low == high:
+            return low
+        value = self._draw(st.integers(low, high))
+        self.choices.append(value)
+        return value
+
+    def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
+        from hypothesis import strategies as st
+
+        choices = self.choices
+
+        @st.composite
+        def record(draw: Callable[[Any], Any]) -> T:
+            if low != high:
+                choices.append(True)
+            return one(_DrawSource(draw, choices))
+
+        made = self._draw(st.lists(record(), min_size=low, max_size=high))
+        if low != high:
+            choices.append(False)
+        return made
+
+
+def drawn_by_hypothesis(build: Callable[[Source], T]) -> Any:
+    """A Hypothesis strategy of ``(built value, choices)`` for a builder."""
+    from hypothesis import strategies as st
+
+    @st.composite
+    def both(draw: Callable[[Any], Any]) -> tuple[T, list[int | bool]]:
+        choices: list[int | bool] = []
+        return build(_DrawSource(draw, choices)), choices
+
+    return both()
+
+
+class Exhausted(Exception):
+    """A recorded choice list was shorter than the strategy that replays it."""
+
+
+class ReplaySource:
+    """Choices read back from a list, to rebuild a journalled case."""
+
+    def __init__(self, choices: Iterable[int | bool]):
+        self._left = list(choices)[::-1]
+
+    def _next(self) -> int | bool:
+        if not self._left:
+            raise Exhausted
+        return self._left.pop()
+
+    def integer(self, low: int, high: int) -> int:
+        return low if low == high else int(self._next())
+
+    def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
+        if low == high:
+            return [one(self) for _ in range(low)]
+        made: list[T] = []
+        while self._next():
+            made.append(one(self))
+        return made

@@ -1,0 +1,215 @@
+"""Keeps production code in processes that may die.
+
+The failure this prevents: a kernel that segfaults, hangs or exits takes only its
+worker with it, and the verdict goes to the case that was in flight. The
+mechanism: one zygote per engine (it imported the engine once) forks a worker on
+request; the supervisor talks to the worker over a socket with a deadline, asks a
+silent one for its stack, kills it and forks the next. With a GPU the zygote is
+the worker, because CUDA does not survive a fork. What it cannot prevent: code
+that damages files or the machine itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fuzz import wire
+
+PROJECT_ROOT = Path(__file__).parents[1]
+START_DEADLINE_S = 180.0  # an engine import takes 10 to 18 s on an idle core
+CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
+STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
+LOG_TAIL_BYTES = 4000
+
+
+class SessionError(Exception):
+    """The engine's process could not be started. A failure of the set-up, not
+    of a case."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How an engine's interpreter is started. ``env`` is its whole environment,
+    with a PYTHONPATH on which ``fuzz``, ``oracle`` and the engine are found."""
+
+    engine: str
+    version: str
+    python: str
+    env: dict[str, str]
+    stubs: dict[str, list[str]] = field(default_factory=dict)
+    device: str = "cpu"
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Died:
+    """The worker ended while a case was in flight."""
+
+    exit: int
+    output: str
+
+    @property
+    def signal_name(self) -> str:
+        return signal.Signals(-self.exit).name if self.exit < 0 else f"exit {self.exit}"
+
+
+@dataclass(frozen=True)
+class Hung:
+    """The worker did not answer in time; ``stack`` is where it was."""
+
+    deadline_s: float
+    stack: str
+
+
+class Session:
+    """One engine, its zygote and the current worker. Use as a context manager."""
+
+    def __init__(self, launch: Launch, deadline_s: float = CALL_DEADLINE_S):
+        self.launch, self.deadline_s = launch, deadline_s
+        self.direct = launch.device != "cpu"
+        self.deaths = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="specoracle-")
+        self._zygote: subprocess.Popen | None = None
+        self._control: socket.socket | None = None
+        self._worker: socket.socket | None = None
+        self._pid = 0
+        self._log = Path(self._folder.name) / "zygote.log"
+        self.ready: dict[str, Any] = {}
+
+    def __enter__(self) -> Session:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the interpreter and import the engine. Raises SessionError."""
+        ours, theirs = socket.socketpair()
+        command = [self.launch.python, "-m", "fuzz.worker.zygote", str(theirs.fileno())]
+        try:
+            self._zygote = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=self.launch.env, start_new_session=True, cwd=self._folder.name,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log.open("ab"),
+            )  # fmt: skip
+        except OSError as error:
+            raise SessionError(f"cannot start {self.launch.python}: {error.strerror}") from None
+        theirs.close()
+        self._control = ours
+        hello = {
+            "engine": self.launch.engine, "version": self.launch.version, "device": self.launch.device,
+            "direct": self.direct, "log": str(self._log), "stubs": self.launch.stubs,
+            "targets": list(self.launch.targets),
+        }  # fmt: skip
+        ours.settimeout(START_DEADLINE_S)
+        try:
+            wire.send(ours, hello)
+            self.ready = wire.receive(ours)
+        except (wire.Closed, TimeoutError) as error:
+            what = "ended" if isinstance(error, wire.Closed) else f"was silent for {START_DEADLINE_S:.0f} s"
+            raise SessionError(f"the engine's process {what} while importing:\n{self._tail(self._log)}") from None
+        if "failed" in self.ready:
+            raise SessionError(f"the engine does not import: {self.ready['failed']}\n{self._tail(self._log)}")
+
+    def close(self) -> None:
+        """End the worker and the zygote, whatever state they are in."""
+        for sock in (self._worker, self._control):
+            if sock is not None:
+                sock.close()
+        self._worker = self._control = None
+        if self._zygote is not None:
+            try:
+                self._zygote.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._zygote.pid, signal.SIGKILL)
+                self._zygote.wait()
+        self._folder.cleanup()
+
+    def call(self, request: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | Died | Hung:
+        """Send one request to the worker and wait for its answer, its death or
+        the deadline. The next call gets a fresh worker if this one was lost."""
+        if self._worker is None:
+            self._fork()
+        limit = deadline_s or self.deadline_s
+        self._worker.settimeout(limit)
+        try:
+            wire.send(self._worker, request)
+            return wire.receive(self._worker)
+        except TimeoutError:
+            stack = self._stack()
+            self._lose(kill=True)
+            return Hung(limit, stack)
+        except (wire.Closed, wire.WireError) as error:
+            code = self._lose(kill=isinstance(error, wire.WireError))
+            return Died(code, f"{error}\n{self._tail(self._worker_log)}".strip())
+
+    def fresh(self) -> None:
+        """Give up the current worker, so that the next call starts in a new one."""
+        if self._worker is not None:
+            self._lose(kill=True)
+
+    @property
+    def worker_pid(self) -> int:
+        """Process id of the current worker (for tests that kill it)."""
+        if self._worker is None:
+            self._fork()
+        return self._pid
+
+    def _fork(self) -> None:
+        if self.direct:
+            if self._control is None:
+                self.start()
+            self._worker, self._pid, self._worker_log = self._control, self._zygote.pid, self._log
+            return
+        self.deaths += 1
+        ours, theirs = socket.socketpair()
+        self._worker_log = Path(self._folder.name) / f"worker-{self.deaths}.log"
+        self._control.settimeout(START_DEADLINE_S)
+        try:
+            socket.send_fds(self._control, [b"f"], [theirs.fileno()])
+            wire.send(self._control, {"op": "fork", "log": str(self._worker_log)})
+            self._pid = wire.receive(self._control)["pid"]
+        except (wire.Closed, TimeoutError, BrokenPipeError):
+            raise SessionError(f"the engine's process is gone:\n{self._tail(self._log)}") from None
+        finally:
+            theirs.close()
+        self._worker = ours
+
+    def _lose(self, *, kill: bool) -> int:
+        """Forget the worker and return how it ended."""
+        if kill:
+            os.kill(self._pid, signal.SIGKILL)
+        self._worker.close()
+        self._worker = None
+        if self.direct:
+            self._control = None
+            return self._zygote.wait()
+        self._control.settimeout(START_DEADLINE_S)
+        socket.send_fds(self._control, [b"r"], [0])
+        wire.send(self._control, {"op": "reap", "pid": self._pid})
+        return wire.receive(self._control)["exit"]
+
+    def _stack(self) -> str:
+        before = self._worker_log.stat().st_size if self._worker_log.exists() else 0
+        os.kill(self._pid, signal.SIGUSR1)
+        time.sleep(STACK_WAIT_S)
+        with self._worker_log.open("rb") as log:
+            log.seek(before)
+            return log.read(LOG_TAIL_BYTES).decode(errors="replace")
+
+    @staticmethod
+    def _tail(log: Path) -> str:
+        if not log.exists():
+            return ""
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+

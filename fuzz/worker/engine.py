@@ -1,0 +1,78 @@
+"""What an adapter may ask for: torch, symbols, facts, and the production clock.
+
+``production()`` marks the production call: only time and exceptions inside it
+belong to the engine. ``symbol`` and ``fact`` read the version record, so an
+adapter never knows which version it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fuzz.adapter import PathNotTaken, Unsupported
+from fuzz.worker.layout import Layout
+from fuzz.worker.record import Record
+
+
+class Engine:
+    """The engine under test, inside the worker process."""
+
+    def __init__(self, name: str, version: str, device: str = "cpu"):
+        import torch
+
+        self.name, self.version, self.device = name, version, device
+        self.torch = torch
+        self.record = Record.load(name, version)
+        self.layout = Layout(torch, device)
+        self.production_s = 0.0
+        self._resolved: dict[str, Any] = {}
+
+    def symbol(self, key: str) -> Any:
+        """The production object recorded under ``key``. Raises Unsupported with
+        the missing symbol or import when this version does not have it."""
+        if key not in self._resolved:
+            self._resolved[key] = resolve(self.record.symbol(key))
+        return self._resolved[key]
+
+    def fact(self, key: str) -> Any:
+        """A fact of this version. Raises Unsupported when there is none."""
+        return self.record.fact(key)
+
+    def tensor(self, values: Any, dtype: str, *, contiguous: bool = False) -> Any:
+        """A tensor laid out as the case's presentation asks."""
+        return self.layout.tensor(values, dtype, contiguous=contiguous)
+
+    @contextmanager
+    def production(self) -> Iterator[None]:
+        """Clock the production call, with the device synchronised at its end."""
+        start = time.perf_counter()
+        try:
+            yield
+            if self.device != "cpu":
+                self.torch.cuda.synchronize(self.device)
+        finally:
+            self.production_s += time.perf_counter() - start
+
+    def require_path(self, taken: bool, path: str) -> None:
+        """Raise PathNotTaken unless production ran through ``path``."""
+        if not taken:
+            raise PathNotTaken(f"path not taken: {path}")
+
+
+def resolve(path: str) -> Any:
+    """The object at ``module:attribute.attribute``."""
+    module_name, _, attributes = path.partition(":")
+    try:
+        found = importlib.import_module(module_name)
+    except Exception as error:  # an import may fail in any way; the reason is the report
+        raise Unsupported(f"import {module_name}: {type(error).__name__}: {str(error)[:300]}") from error
+    for name in filter(None, attributes.split(".")):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            raise Unsupported(f"symbol {path} is missing") from None
+    return found

@@ -1,0 +1,120 @@
+"""Answer cases one by one: run the adapter, tell whose exception it was.
+
+The answer's ``status`` is ``ok``, ``unsupported``, ``raised`` (production code
+raised), ``harness`` (adapter or stub code raised) or ``out_of_memory``. Whose
+fault an exception is, is decided by the innermost frame that belongs either to
+this project or to the engine: a stub that raises inside production is ours, a
+wrong call signature is ours, an assertion of the engine is the engine's.
+"""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fuzz import wire
+from fuzz.adapter import Adapter, Unsupported
+from fuzz.engines import closed
+from fuzz.worker.engine import Engine
+from fuzz.worker.layout import Layout
+
+PROJECT = tuple(str(Path(__file__).parents[2] / p) + "/" for p in ("fuzz", "oracle", "tests", "examples"))
+
+
+def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> None:
+    """Serve requests until the supervisor closes the connection."""
+    while True:
+        try:
+            request = wire.receive(sock)
+        except wire.Closed:
+            return
+        try:
+            wire.send(sock, answer(engine, adapters, request))
+        except wire.Closed:
+            return
+
+
+def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]) -> dict[str, Any]:
+    """Run one request: ``op`` is ``run`` or ``probe``."""
+    adapter = adapters[request["target"]]
+    engine.production_s = 0.0
+    closed.take_touches()
+    engine.layout = Layout(engine.torch, engine.device, **request.get("layout", {}))
+    try:
+        for key in adapter.needs:
+            engine.symbol(key)
+        if request["op"] == "probe":
+            return {"status": "ok"}
+        case = SimpleNamespace(**request["case"])
+        observed = adapter.run(engine, case)
+        if request.get("repeat"):
+            again = adapter.run(engine, SimpleNamespace(**request["case"]))
+            if not same(observed, again):
+                return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine)}
+        touched = closed.take_touches()
+        if touched:  # production may have swallowed the exception
+            return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
+        missing = set(adapter.observes) - set(observed)
+        if missing:
+            return _failure("harness", f"adapter returned no {', '.join(sorted(missing))}")
+        return {"status": "ok", "observed": plain(observed), **_clock(engine)}
+    except Unsupported as reason:
+        return {"status": "unsupported", "reason": str(reason)}
+    except MemoryError as error:
+        return _failure("out_of_memory", f"MemoryError: {error}")
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            return _failure("out_of_memory", str(error))
+        return classify(error)
+
+
+def _clock(engine: Engine) -> dict[str, Any]:
+    return {"production_s": engine.production_s}
+
+
+def classify(error: BaseException) -> dict[str, Any]:
+    """``raised`` or ``harness``, with the frame that decides it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours_or_engine = [f for f in frames if f.filename.startswith(PROJECT) or _is_engine(f.filename)]
+    last = ours_or_engine[-1] if ours_or_engine else frames[-1]
+    status = "raised" if _is_engine(last.filename) else "harness"
+    text = "".join(traceback.format_exception(error))[-6000:]
+    failure = _failure(status, f"{type(error).__name__}: {str(error)[:500]}")
+    return failure | {"exception": type(error).__name__, "function": last.name, "traceback": text}
+
+
+def _is_engine(filename: str) -> bool:
+    return any(f"/{name}/" in filename for name in ("sglang",)) and not filename.startswith(PROJECT)
+
+
+def _failure(status: str, message: str) -> dict[str, Any]:
+    return {"status": status, "message": message}
+
+
+def plain(value: Any) -> Any:
+    """Observed values as JSON types and NumPy arrays; tensors become lists,
+    unless the adapter already made arrays of them."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if hasattr(value, "detach"):
+        return value.detach().cpu().tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Bitwise equality of two observations."""
+    a, b = plain(a), plain(b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return a == b

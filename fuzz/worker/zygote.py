@@ -1,0 +1,145 @@
+"""The first process of an engine: imports it once, then forks workers.
+
+Importing an engine costs 10 to 18 s, so on CPU a process that has done it forks
+a child per worker; shrinking a crash then costs milliseconds a death. With CUDA
+nothing may be forked: ``direct`` mode serves the cases itself.
+
+Started as ``python -m fuzz.worker.zygote FD`` with one inherited socket. The
+first message says which engine; later ones are ``fork`` (with the worker's
+socket attached) and ``reap``. End of file on the socket ends everything.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from fuzz import adapter as adapters_
+from fuzz import wire
+
+STACK_SIGNAL = signal.SIGUSR1  # the supervisor asks a silent worker where it is
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    hello = wire.receive(control)
+    redirect(hello["log"])
+    try:
+        engine, adapters, ready = start(hello)
+    except Exception as error:
+        wire.send(control, {"failed": f"{type(error).__name__}: {error}"})
+        raise
+    wire.send(control, ready)
+    if hello["direct"]:
+        faulthandler.register(STACK_SIGNAL, all_threads=True)
+        from fuzz.worker.serve import serve
+
+        return serve(control, engine, adapters)
+    loop(control, engine, adapters)
+
+
+def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Import torch, the shims and the engine's modules."""
+    began = time.perf_counter()
+    import torch
+
+    torch.set_num_threads(1)
+    from fuzz.engines import interpreter, shims
+    from fuzz.worker.engine import Engine
+
+    shims.install(hello["stubs"])
+    if hello["device"] == "cpu":
+        interpreter.round_to_bfloat16()
+        interpreter.widen_bfloat16_dot()
+
+    engine = Engine(hello["engine"], hello["version"], hello["device"])
+    adapters = adapters_.load(hello["engine"])
+    problems = {}
+    for target in hello["targets"]:
+        for key in adapters[target].needs:
+            try:
+                engine.symbol(key)
+            except adapters_.Unsupported as reason:
+                problems.setdefault(target, str(reason))
+    modules = sys.modules
+    ready = {
+        "ready": True,
+        "import_s": time.perf_counter() - began,
+        "unsupported": problems,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "triton": getattr(modules.get("triton"), "__version__", None),
+        "engine_version": getattr(modules.get(hello["engine"]), "__version__", None),
+        "device": torch.cuda.get_device_name(hello["device"]) if hello["device"] != "cpu" else "cpu",
+    }
+    return engine, adapters, ready
+
+
+def loop(control: socket.socket, engine: Any, adapters: dict[str, Any]) -> None:
+    """Fork and reap on request until the supervisor goes away."""
+    children: set[int] = set()
+    try:
+        while True:
+            message, fds = receive_with_fds(control)
+            if message["op"] == "fork":
+                pid = os.fork()
+                if pid == 0:
+                    control.close()
+                    child(socket.socket(fileno=fds[0]), message["log"], engine, adapters)
+                os.close(fds[0])
+                children.add(pid)
+                wire.send(control, {"pid": pid})
+            elif message["op"] == "reap":
+                _, status = os.waitpid(message["pid"], 0)
+                children.discard(message["pid"])
+                wire.send(control, {"exit": os.waitstatus_to_exitcode(status)})
+    except wire.Closed:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def receive_with_fds(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """A ``fork`` message arrives as one byte that carries the descriptor, then
+    the message itself."""
+    marker, fds, _, _ = socket.recv_fds(control, 1, 1)
+    if not marker:
+        raise wire.Closed
+    return wire.receive(control), fds
+
+
+def child(sock: socket.socket, log: str, engine: Any, adapters: dict[str, Any]) -> None:
+    """The forked worker. Never returns: no cleanup of the zygote may run here."""
+    code = 1
+    try:
+        redirect(log)
+        faulthandler.enable()
+        faulthandler.register(STACK_SIGNAL, all_threads=True)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's business
+        from fuzz.worker.serve import serve
+
+        serve(sock, engine, adapters)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def redirect(log: str) -> None:
+    """Send stdout and stderr to ``log``: whatever production prints is evidence,
+    never protocol."""
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
+
+
+if __name__ == "__main__":
+    main()

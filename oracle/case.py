@@ -1,0 +1,89 @@
+"""Cases as plain data, both ways, without pickle and without guessing.
+
+A case is a frozen dataclass of integers, strings, booleans, tuples and records.
+``to_plain`` and ``from_plain`` turn it into JSON values and back; ``from_plain``
+refuses unknown or missing fields and wrong types and names them, because a case
+file may come from a stranger.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from functools import lru_cache
+from typing import Any
+
+from oracle.contract import InvalidCase
+
+_JSON_TYPES = {int: "integer", str: "string", bool: "boolean"}
+
+
+def to_plain(value: Any) -> Any:
+    """JSON values for a case, a record or a field of one."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [to_plain(v) for v in value]
+    return value
+
+
+@lru_cache(maxsize=None)
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def from_plain(cls: Any, plain: Any, where: str = "case") -> Any:
+    """Rebuild ``cls`` from JSON values. Raises InvalidCase naming the field."""
+    if dataclasses.is_dataclass(cls):
+        return _record(cls, plain, where)
+    origin = typing.get_origin(cls)
+    if origin is tuple:
+        if not isinstance(plain, list):
+            raise InvalidCase(f"{where}: expected a list, found {_name(plain)}")
+        item = typing.get_args(cls)[0]
+        return tuple(from_plain(item, v, f"{where}[{i}]") for i, v in enumerate(plain))
+    if origin in (typing.Union, types.UnionType):
+        if plain is None:
+            return None
+        (inner,) = [a for a in typing.get_args(cls) if a is not type(None)]
+        return from_plain(inner, plain, where)
+    if type(plain) is not cls:
+        raise InvalidCase(f"{where}: expected {_JSON_TYPES[cls]}, found {_name(plain)}")
+    return plain
+
+
+def _record(cls: type, plain: Any, where: str) -> Any:
+    if not isinstance(plain, dict):
+        raise InvalidCase(f"{where}: expected an object, found {_name(plain)}")
+    hints = _hints(cls)
+    for name in hints:
+        if name not in plain:
+            raise InvalidCase(f"{where}.{name}: missing")
+    for name in plain:
+        if name not in hints:
+            raise InvalidCase(f"{where}.{name!s:.40}: unknown field")
+    return cls(**{n: from_plain(t, plain[n], f"{where}.{n}") for n, t in hints.items()})
+
+
+def _name(plain: Any) -> str:
+    return "null" if plain is None else type(plain).__name__
+
+
+def schema(cls: Any) -> dict[str, Any]:
+    """JSON Schema of a case type, the same rules as ``from_plain``."""
+    if dataclasses.is_dataclass(cls):
+        hints = _hints(cls)
+        return {
+            "type": "object",
+            "properties": {n: schema(t) for n, t in hints.items()},
+            "required": list(hints),
+            "additionalProperties": False,
+        }
+    origin = typing.get_origin(cls)
+    if origin is tuple:
+        return {"type": "array", "items": schema(typing.get_args(cls)[0])}
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = [a for a in typing.get_args(cls) if a is not type(None)]
+        return {"anyOf": [schema(inner), {"type": "null"}]}
+    return {"type": _JSON_TYPES[cls]}

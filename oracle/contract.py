@@ -1,0 +1,85 @@
+"""What a contract is, and what makes a case of it invalid.
+
+A contract is one named, versioned operation of verify or commit. It owns the
+case type, the reference, a second independent definition, the domain, the order
+in which its outcome fields are decided, the behaviours worth reaching and the
+words for how an observation can be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oracle.trace import Trace
+
+FUNCTIONAL = "functional"
+DEFENSIVE = "defensive"
+
+
+class InvalidCase(ValueError):
+    """A case outside the contract's domain. The message names the field."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an outcome.
+
+    ``axis`` is ``"request"`` (a list with one entry a request), ``"case"`` (one
+    value) or ``"array"`` (a NumPy integer array compared cell by cell).
+    """
+
+    name: str
+    axis: str
+    meaning: str
+
+
+Outcome = dict[str, Any]
+
+
+def differs(field: str, expected: Any, observed: Any) -> str:
+    """The kind of difference when a contract has no finer words for it."""
+    return "differs"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One operation of verify or commit semantics.
+
+    reference      case, trace -> legal outcome (see ``oracle.legal``)
+    second         case -> the same outcome by an independent definition
+    domain         case -> ``"functional"`` or ``"defensive"``; raises InvalidCase
+    columns        case -> scalars and NumPy arrays, the form an adapter receives
+    fields         outcome fields in the order in which the trace decides them
+    behaviours     name -> meaning of every semantic event a case can show
+    kind           field, expected, observed -> word for the difference (identity)
+    records        name of the case attribute that holds one record per request
+    padding        case -> an inert record that may be appended, or ``None``
+    example        a small healthy case in which nothing special happens
+    """
+
+    name: str
+    version: int
+    case_type: type
+    reference: Callable[[Any, Trace], Outcome]
+    second: Callable[[Any], Outcome]
+    domain: Callable[[Any], str]
+    columns: Callable[[Any], dict[str, Any]]
+    fields: tuple[Field, ...]
+    behaviours: Mapping[str, str]
+    example: Any
+    kind: Callable[[str, Any, Any], str] = differs
+    records: str = "requests"
+    padding: Callable[[Any], Any] | None = None
+
+    def run(self, case: Any) -> tuple[Outcome, Trace]:
+        """The reference's legal outcome of ``case`` and its trace."""
+        trace = Trace()
+        return self.reference(case, trace), trace
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise InvalidCase with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise InvalidCase(message)

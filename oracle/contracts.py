@@ -1,0 +1,35 @@
+"""The list of contracts. A new contract is one module and one line here."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib import import_module
+
+from oracle.contract import Contract
+
+MODULES = (
+    "oracle.verify.greedy_chain",
+    "oracle.commit.checkpoint_steps",
+    "oracle.commit.call_order",
+)
+
+
+@lru_cache(maxsize=None)
+def all_contracts() -> dict[str, Contract]:
+    """Every contract by name, in the order of ``MODULES``."""
+    contracts = [import_module(m).CONTRACT for m in MODULES]
+    return {c.name: c for c in contracts}
+
+
+def get(name: str) -> Contract:
+    """The contract called ``name``; KeyError lists the names there are."""
+    try:
+        return all_contracts()[name]
+    except KeyError:
+        raise KeyError(f"no contract {name!r}; there are {', '.join(all_contracts())}") from None
+
+
+def matching(glob: str) -> list[Contract]:
+    """The contracts whose name matches a shell-style pattern."""
+    return [c for n, c in all_contracts().items() if fnmatchcase(n, glob)]
