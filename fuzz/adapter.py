@@ -89,15 +89,23 @@ def adapter(
     return register
 
 
-def load(engine: str) -> dict[str, Adapter]:
-    """All adapters of one engine by id: the built-in ones and those that
-    installed packages register in the entry-point group."""
-    if engine in BUILT_IN:
-        for module in import_module(BUILT_IN[engine]).ADAPTER_MODULES:
-            import_module(module)
-    for entry in entry_points(group=ENTRY_POINTS):
-        entry.load()
+def modules(engine: str) -> list[str]:
+    """Modules that hold an engine's adapters: the built-in ones and those that
+    installed packages name in the entry-point group."""
+    built_in = list(import_module(BUILT_IN[engine]).ADAPTER_MODULES) if engine in BUILT_IN else []
+    return built_in + [entry.module for entry in entry_points(group=ENTRY_POINTS)]
+
+
+def registered(engine: str) -> dict[str, Adapter]:
+    """The adapters of one engine by id that were imported so far."""
     return {i: a for i, a in sorted(_ADAPTERS.items()) if a.engine == engine}
+
+
+def load(engine: str) -> dict[str, Adapter]:
+    """Import all adapter modules of one engine and return its adapters by id."""
+    for module in modules(engine):
+        import_module(module)
+    return registered(engine)
 
 
 def select(engine: str, target: str = "*", contract: str = "*") -> list[Adapter]:

@@ -15,7 +15,7 @@ from typing import Any
 from fuzz.adapter import Adapter
 from fuzz.executor import execute
 from fuzz.presentation import PLAIN, Presentation
-from fuzz.shrink import shrink
+from fuzz.shrink import Shrunk, shrink
 from fuzz.strategies.case import shown_case
 from fuzz.strategies.source import RandomSource, ReplaySource
 from fuzz.supervisor import Session
@@ -53,42 +53,38 @@ class Belief:
 def believe(
     session: Session,
     adapter: Adapter,
-    choices: Sequence[int | bool],
+    choices: Sequence[int],
     identity: Identity,
-    run: Callable[[Any, Presentation, list[int | bool]], Verdict],
+    run: Callable[[Any, Presentation, list[int]], Verdict],
 ) -> Belief:
     """Investigate the find that ``choices`` led to. ``run`` executes and journals
     one case; it is used for everything but the fresh reproductions."""
     given_case, given_how = shown_case(adapter.contract)(ReplaySource(choices))
-    repeated, last = _in_fresh_processes(session, adapter, given_case, given_how, identity)
+    repeated = repeats(session, adapter, given_case, given_how, identity)
     rate = f"{repeated} of {FRESH_RUNS} fresh processes"
     if repeated < FRESH_RUNS:
-        verdict = last or Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity)
+        verdict = Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity, {"rate": rate})
         words = f"Repeats only in {rate}: {identity.field} {identity.kind}."
         return Belief(Kind.FLAKY, given_case, given_how, verdict, rate, 0, None, words)
     small = shrink(adapter.contract, choices, identity, lambda case, how: run(case, how, []))
     if small is None:
-        case, how, verdict, calls, agreeing = given_case, given_how, last, 0, []
-    else:
-        case, how, verdict, calls, agreeing = small.case, small.how, small.verdict, small.calls, small.agreeing
-    sibling = _sibling(session, adapter, case, agreeing)
-    kind = verdict.kind if sibling is not None else Kind.ORACLE_SUSPECT
-    return Belief(kind, case, how, verdict, rate, calls, sibling, words_for(adapter, verdict))
+        small = Shrunk(given_case, given_how, run(given_case, given_how, []))
+    sibling = sibling_of(session, adapter, small.case, small.agreeing)
+    kind = small.verdict.kind if sibling is not None else Kind.ORACLE_SUSPECT
+    words = words_for(adapter, small.verdict)
+    return Belief(kind, small.case, small.how, small.verdict, rate, small.calls, sibling, words)
 
 
-def _in_fresh_processes(
-    session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity
-) -> tuple[int, Verdict | None]:
-    repeated, last = 0, None
+def repeats(session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity) -> int:
+    """In how many of ``FRESH_RUNS`` fresh processes the identity shows again."""
+    count = 0
     for _ in range(FRESH_RUNS):
         session.fresh()
-        verdict = execute(session, adapter, case, how)
-        if verdict.identity == identity:
-            repeated, last = repeated + 1, verdict
-    return repeated, last
+        count += execute(session, adapter, case, how).identity == identity
+    return count
 
 
-def _sibling(session: Session, adapter: Adapter, case: Any, agreeing: list[tuple[Any, Presentation]]) -> Any:
+def sibling_of(session: Session, adapter: Adapter, case: Any, agreeing: list[tuple[Any, Presentation]]) -> Any:
     """The agreeing case nearest to ``case``: of those met while shrinking, else
     of the contract's example and random draws."""
     if agreeing:

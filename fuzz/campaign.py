@@ -22,7 +22,7 @@ from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe
 from fuzz.corpus import make, write
 from fuzz.events import Events
-from fuzz.executor import execute
+from fuzz.executor import OUTSIDE_DOMAIN, prepare, send
 from fuzz.known import Known
 from fuzz.presentation import Presentation
 from fuzz.strategies.case import shown_case
@@ -158,21 +158,20 @@ class Campaign:
             verbosity=hypothesis.Verbosity.quiet,
         )
         @hypothesis.given(drawn_by_hypothesis(shown_case(state.adapter.contract)))
-        def look(drawn: tuple[tuple[Any, Presentation], list[int | bool]]) -> None:
+        def look(drawn: tuple[tuple[Any, Presentation], list[int]]) -> None:
             if not state.done and not self._over():
                 (case, how), choices = drawn
                 self._one(state, case, how, choices)
 
         look()
 
-    def _one(self, state: TargetState, case: Any, how: Presentation, choices: list[int | bool]) -> None:
+    def _one(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> None:
         verdict = self._execute(state, case, how, choices)
         if verdict.kind is Kind.UNSUPPORTED:
+            reason = verdict.evidence["reason"]
             state.refused_in_a_row += 1
-            if state.refused_in_a_row >= STOP_AFTER_REFUSALS and not state.executed:
-                self._stop(state, verdict.evidence["reason"])
-            elif not verdict.evidence["reason"].startswith("outside the target's domain"):
-                self._stop(state, verdict.evidence["reason"])
+            if not reason.startswith(OUTSIDE_DOMAIN) or state.refused_in_a_row >= STOP_AFTER_REFUSALS:
+                self._stop(state, reason)
             return
         state.refused_in_a_row = 0
         if verdict.red and verdict.identity not in state.found:
@@ -180,11 +179,15 @@ class Campaign:
         elif verdict.kind is Kind.HARNESS_ERROR:
             self._stop(state, f"harness error: {verdict.evidence.get('message')}")
 
-    def _execute(self, state: TargetState, case: Any, how: Presentation, choices: list[int | bool]) -> Verdict:
-        number = self.events.start(state.adapter.id, choices=choices)
-        verdict = execute(self.session, state.adapter, case, how)
-        self.events.end(number, verdict)
+    def _execute(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> Verdict:
         state.drawn += 1
+        prepared = prepare(self.session, state.adapter, case, how)
+        if isinstance(prepared, Verdict):  # nothing is sent, so nothing can be lost
+            state.verdicts[prepared.kind] += 1
+            return prepared
+        number = self.events.start(state.adapter.id, choices=choices)
+        verdict = send(self.session, state.adapter, case, how, prepared)
+        self.events.end(number, verdict)
         state.verdicts[verdict.kind] += 1
         if verdict.kind not in (Kind.UNSUPPORTED, Kind.INVALID_CASE):
             state.behaviours.update(verdict.behaviours)
@@ -194,7 +197,7 @@ class Campaign:
     def _stop(self, state: TargetState, reason: str) -> None:
         state.done, state.reason = True, reason
 
-    def _investigate(self, state: TargetState, choices: list[int | bool], verdict: Verdict) -> None:
+    def _investigate(self, state: TargetState, choices: list[int], verdict: Verdict) -> None:
         """Reproduce, shrink, find a sibling, freeze; then the target is done
         unless the campaign continues on failure."""
         self.on_progress(self)

@@ -14,8 +14,17 @@ from oracle.contract import Contract, InvalidCase
 from oracle.judgement import judge
 
 
+OUTSIDE_DOMAIN = "outside the target's domain: "
+
+
 def execute(session: Session, adapter: Adapter, case: Any, how: Presentation = PLAIN) -> Verdict:
     """Verdict of ``case`` on ``adapter`` in the session's worker."""
+    prepared = prepare(session, adapter, case, how)
+    return prepared if isinstance(prepared, Verdict) else send(session, adapter, case, how, prepared)
+
+
+def prepare(session: Session, adapter: Adapter, case: Any, how: Presentation) -> dict[str, Any] | Verdict:
+    """The columns to send, or the verdict when there is nothing to send."""
     contract = contracts.get(adapter.contract)
     try:
         contract.domain(case)
@@ -25,13 +34,13 @@ def execute(session: Session, adapter: Adapter, case: Any, how: Presentation = P
         return _unsupported(adapter, session.ready["unsupported"][adapter.id])
     columns = contract.columns(present(contract, case, how))
     refusal = adapter.accepts(Columns(columns))
-    if refusal:
-        return _unsupported(adapter, f"outside the target's domain: {refusal}")
-    request = {"op": "run", "target": adapter.id, "case": columns, "repeat": how.repeat}
-    if how.strided:
-        request["layout"] = {"strided": True}
-    answer = session.call(request)
-    return interpret(contract, adapter, case, how, answer)
+    return _unsupported(adapter, OUTSIDE_DOMAIN + refusal) if refusal else columns
+
+
+def send(session: Session, adapter: Adapter, case: Any, how: Presentation, columns: dict[str, Any]) -> Verdict:
+    """Send prepared columns to the worker and judge the answer."""
+    request = {"op": "run", "target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided}
+    return interpret(contracts.get(adapter.contract), adapter, case, how, session.call(request))
 
 
 class Columns:

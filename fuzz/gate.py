@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fuzz.adapter import Adapter
+from fuzz.believe import FRESH_RUNS, repeats, sibling_of
 from fuzz.events import Events
 from fuzz.executor import execute
 from fuzz.frozen import FrozenCase, plain_outcome
@@ -32,6 +33,7 @@ class GateResult:
     known_red: dict[Identity, list[str]] = field(default_factory=dict)
     silent_known: list[Known] = field(default_factory=list)
     executed: Counter[str] = field(default_factory=Counter)
+    agreed: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     suspects: list[tuple[str, Verdict]] = field(default_factory=list)
 
@@ -60,12 +62,36 @@ def gate(
             events.end(number, verdict)
             _count(result, adapter, frozen, verdict, known, session.launch.version)
             on_case(result)
+    by_id = {a.id: a for a in adapters}
+    for identity in list(result.red):
+        _doubt(session, by_id[identity.target], dict((f.name, f) for _, f in corpus), result, identity)
     result.silent_known = [
         k
         for k in known
         if k.applies(session.launch.version) and k.identity not in result.known_red and result.executed[k.identity.target]
     ]
     return result
+
+
+def _doubt(
+    session: Session, adapter: Adapter, corpus: dict[str, FrozenCase], result: GateResult, identity: Identity
+) -> None:
+    """Believe a red identity only if it repeats in fresh processes and the same
+    target agrees on some other case."""
+    name, verdict = result.red[identity][0]
+    frozen = corpus[name]
+    repeated = repeats(session, adapter, frozen.case, frozen.presentation, identity)
+    if repeated < FRESH_RUNS:
+        evidence = verdict.evidence | {"rate": f"{repeated} of {FRESH_RUNS} fresh processes"}
+        result.red[identity][0] = (name, replace(verdict, kind=Kind.FLAKY, evidence=evidence))
+        result.verdicts[verdict.kind] -= 1
+        result.verdicts[Kind.FLAKY] += 1
+    elif not result.agreed[adapter.id] and sibling_of(session, adapter, frozen.case, []) is None:
+        reason = "no sibling case agrees on this target"
+        for name, verdict in result.red.pop(identity):
+            result.suspects.append((name, replace(verdict, kind=Kind.ORACLE_SUSPECT, evidence={"reason": reason})))
+            result.verdicts[verdict.kind] -= 1
+            result.verdicts[Kind.ORACLE_SUSPECT] += 1
 
 
 def _count(
@@ -81,5 +107,7 @@ def _count(
             result.known_red.setdefault(verdict.identity, []).append(frozen.name)
         else:
             result.red.setdefault(verdict.identity, []).append((frozen.name, verdict))
-    elif verdict.kind is not Kind.AGREE:
+    elif verdict.kind is Kind.AGREE:
+        result.agreed[adapter.id] += 1
+    else:
         result.suspects.append((frozen.name, verdict))

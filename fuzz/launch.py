@@ -8,7 +8,7 @@ from fuzz import adapter as adapters
 from fuzz.engines.home import Progress
 from fuzz.engines.provision import EngineInstall, provision
 from fuzz.engines.spec import EngineSpec
-from fuzz.supervisor import PROJECT_ROOT, Launch
+from fuzz.supervisor import Launch
 
 CHECKOUT_VERSION = "checkout"
 
@@ -37,8 +37,9 @@ def from_install(install: EngineInstall, device: str = "cpu") -> Launch:
         engine=name,
         version=install.record["version"] or CHECKOUT_VERSION,
         python=str(install.python),
-        env=install.environment(PROJECT_ROOT),
+        env=install.environment(),
         stubs={module: list(names) for module, names in install.record["stubs"].items()},
-        device=device,
+        modules=tuple(adapters.modules(name)),
         targets=tuple(adapters.load(name)),
+        device=device,
     )

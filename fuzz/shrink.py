@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuzz.presentation import Presentation
 from fuzz.strategies.case import shown_case
 from fuzz.strategies.source import drawn_by_hypothesis
 from fuzz.verdict import Identity, Kind, Verdict
+from oracle import contracts
+from oracle.contract import Contract
 
 MAX_CALLS = 1000
 MAX_SECONDS = 30.0
@@ -44,7 +46,7 @@ class _SameIdentity(Exception):
 
 
 def shrink(
-    contract: str, choices: Sequence[int | bool], identity: Identity, run: Run, max_seconds: float = MAX_SECONDS
+    contract: str, choices: Sequence[int], identity: Identity, run: Run, max_seconds: float = MAX_SECONDS
 ) -> Shrunk | None:
     """The smallest case found with ``identity``; ``None`` if not even the given
     choices show it again."""
@@ -67,7 +69,7 @@ def shrink(
         verbosity=hypothesis.Verbosity.quiet,
     )
     @hypothesis.given(drawn_by_hypothesis(shown_case(contract)))
-    def attempt(drawn: tuple[tuple[Any, Presentation], list[int | bool]]) -> None:
+    def attempt(drawn: tuple[tuple[Any, Presentation], list[int]]) -> None:
         nonlocal best
         (case, how), made = drawn
         key = tuple(made)
@@ -91,10 +93,25 @@ def shrink(
     if best is None:
         return None
     _, result.case, result.how, result.verdict = best
+    _drop_records(contracts.get(contract), identity, run, result)
     return result
 
 
-def _replay_database(examples: Iterable[Sequence[int | bool]]) -> Any:
+def _drop_records(contract: Contract, identity: Identity, run: Run, result: Shrunk) -> None:
+    """Take away every record whose absence keeps the identity. Hypothesis deletes
+    parts of its choices and now and then stops with a record too many."""
+    at = 0
+    while len(records := getattr(result.case, contract.records)) > 1 and at < len(records):
+        fewer = replace(result.case, **{contract.records: records[:at] + records[at + 1 :]})
+        result.calls += 1
+        verdict = run(fewer, result.how)  # an invalid case has no identity
+        if verdict.identity == identity:
+            result.case, result.verdict = fewer, verdict
+        else:
+            at += 1
+
+
+def _replay_database(examples: Iterable[Sequence[int]]) -> Any:
     """A Hypothesis database that offers the given choices under any key."""
     from hypothesis.database import ExampleDatabase, choices_to_bytes
 

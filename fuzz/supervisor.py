@@ -24,6 +24,7 @@ from typing import Any
 from fuzz import wire
 
 PROJECT_ROOT = Path(__file__).parents[1]
+WORKER_PACKAGES = ("fuzz", "oracle")
 START_DEADLINE_S = 180.0  # an engine import takes 10 to 18 s on an idle core
 CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
 STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
@@ -38,15 +39,18 @@ class SessionError(Exception):
 @dataclass(frozen=True)
 class Launch:
     """How an engine's interpreter is started. ``env`` is its whole environment,
-    with a PYTHONPATH on which ``fuzz``, ``oracle`` and the engine are found."""
+    with a PYTHONPATH on which the engine is found; ``fuzz`` and ``oracle`` are
+    added behind it."""
 
     engine: str
     version: str
     python: str
     env: dict[str, str]
     stubs: dict[str, list[str]] = field(default_factory=dict)
-    device: str = "cpu"
+    modules: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    device: str = "cpu"
+    torch: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,11 @@ class Session:
     def start(self) -> None:
         """Start the interpreter and import the engine. Raises SessionError."""
         ours, theirs = socket.socketpair()
+        env = {**self.launch.env, "PYTHONPATH": self._python_path()}
         command = [self.launch.python, "-m", "fuzz.worker.zygote", str(theirs.fileno())]
         try:
             self._zygote = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=self.launch.env, start_new_session=True, cwd=self._folder.name,
+                command, pass_fds=[theirs.fileno()], env=env, start_new_session=True, cwd=self._folder.name,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log.open("ab"),
             )  # fmt: skip
         except OSError as error:
@@ -107,7 +112,7 @@ class Session:
         hello = {
             "engine": self.launch.engine, "version": self.launch.version, "device": self.launch.device,
             "direct": self.direct, "log": str(self._log), "stubs": self.launch.stubs,
-            "targets": list(self.launch.targets),
+            "targets": list(self.launch.targets), "modules": list(self.launch.modules), "torch": self.launch.torch,
         }  # fmt: skip
         ours.settimeout(START_DEADLINE_S)
         try:
@@ -118,6 +123,17 @@ class Session:
             raise SessionError(f"the engine's process {what} while importing:\n{self._tail(self._log)}") from None
         if "failed" in self.ready:
             raise SessionError(f"the engine does not import: {self.ready['failed']}\n{self._tail(self._log)}")
+
+    def _python_path(self) -> str:
+        """The engine's path, then a folder with links to our two packages: the
+        folder they lie in may hold other versions of the engine's packages."""
+        links = Path(self._folder.name) / "path"
+        links.mkdir(exist_ok=True)
+        for package in WORKER_PACKAGES:
+            link = links / package
+            if not link.is_symlink():
+                link.symlink_to(PROJECT_ROOT / package)
+        return os.pathsep.join(filter(None, [self.launch.env.get("PYTHONPATH"), str(links)]))
 
     def close(self) -> None:
         """End the worker and the zygote, whatever state they are in."""
@@ -157,11 +173,9 @@ class Session:
             self._lose(kill=True)
 
     @property
-    def worker_pid(self) -> int:
-        """Process id of the current worker (for tests that kill it)."""
-        if self._worker is None:
-            self._fork()
-        return self._pid
+    def worker_pid_if_any(self) -> int | None:
+        """Process id of the current worker, ``None`` between workers."""
+        return self._pid if self._worker is not None else None
 
     def _fork(self) -> None:
         if self.direct:

@@ -11,6 +11,10 @@ from oracle.contract import Contract
 MODULES = (
     "oracle.verify.greedy_chain",
     "oracle.commit.checkpoint_steps",
+    "oracle.commit.state_scatter",
+    "oracle.commit.lengths",
+    "oracle.commit.track_slots",
+    "oracle.commit.checkpoint_grid",
     "oracle.commit.call_order",
 )
 

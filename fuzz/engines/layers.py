@@ -6,7 +6,7 @@
 overlay   one published wheel (see `overlay`)                    one per version
 
 A piece is a folder whose name carries the digest of its lock, with a manifest written last; a folder whose manifest is
-missing, or counts other files than are there, is rebuilt. An interrupted provisioning therefore repeats one piece only.
+missing, or counts more files than are there, is rebuilt. An interrupted provisioning therefore repeats one piece only.
 The pieces are joined by PYTHONPATH alone, so torch lies on the disk once and a version costs little.
 """
 
@@ -41,28 +41,39 @@ INSTALL = ("install", "--no-compile", "--no-warn-script-location", "--retries", 
 
 @dataclass(frozen=True)
 class Layer:
-    """A piece at `path`; `build` fills an empty folder and returns facts for the manifest."""
+    """A piece at `path`; `build` fills an empty folder and returns facts for the manifest.
+
+    `probe`, relative to `path`, must exist as well: the core's interpreter is a link to one that may be gone.
+    """
 
     title: str
     path: Path
     size_bytes: int
     build: Callable[[Path, Progress], dict]
+    probe: str = MANIFEST
+
+    def whole(self) -> dict | None:
+        """The manifest if the piece is usable, else None."""
+        return manifest(self.path) if (self.path / self.probe).exists() else None
 
 
 def manifest(path: Path) -> dict | None:
-    """The manifest of a whole piece, else None (absent, half-written, damaged, or of another layout)."""
+    """The manifest of a whole piece, else None (absent, half-written, files lost, or of another layout).
+
+    More files than were counted are no damage: some engines write beside their modules.
+    """
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if data.get("manifest_version") != MANIFEST_VERSION or data.get("files") != count_files(path):
+    if data.get("manifest_version") != MANIFEST_VERSION or count_files(path) < data["files"]:
         return None
     return data
 
 
 def ensure(layer: Layer, home: Home, progress: Progress) -> dict:
     """Build `layer` unless it is whole; returns its manifest. The caller is the writer (`Home.writing`)."""
-    if (found := manifest(layer.path)) is not None:
+    if (found := layer.whole()) is not None:
         return found
     home.need(layer.size_bytes, layer.title)
     progress(layer.title, 0.0)
@@ -101,7 +112,8 @@ def core(home: Home) -> Layer:
         pip(home, [*INSTALL, "-r", lock], _steps(lock, progress, "torch"), python=interpreter(staging))
         return {"lock": lock.name}
 
-    return Layer("Python environment with torch", home.layers / f"core-{_digest(lock)}", CORE_BYTES, build)
+    path = home.layers / f"core-{_digest(lock)}"
+    return Layer("Python environment with torch", path, CORE_BYTES, build, probe=str(interpreter(Path())))
 
 
 def packages(home: Home, lock_name: str, title: str) -> Layer:
@@ -123,7 +135,7 @@ def interpreter(core_path: Path) -> Path:
 def count_files(path: Path) -> int:
     """Files of a piece without byte code, which importing adds, and without the manifest itself."""
     total = 0
-    for folder, subfolders, files in os.walk(path):
+    for _folder, subfolders, files in os.walk(path):
         subfolders[:] = [each for each in subfolders if each != "__pycache__"]
         total += sum(not each.endswith(".pyc") and each != MANIFEST for each in files)
     return total
@@ -131,7 +143,8 @@ def count_files(path: Path) -> int:
 
 def pip(home: Home, arguments: list, on_line: Callable[[str], None], python: Path | None = None) -> None:
     """Run pip of the core (or of `python`). Raises `tools.ToolFailed`."""
-    # pip unpacks into its temporary folder and moves from there: beside the target it is a rename, and a small /tmp is spared.
+    # pip unpacks into its temporary folder and moves from there: beside the target that is a rename, and a small /tmp
+    # is spared.
     scratch = home.scrap(home.layers / "pip")
     scratch.mkdir()
     env = {key: value for key, value in os.environ.items() if key not in FOREIGN}

@@ -1,8 +1,8 @@
 """The thin overlay of one engine version: its published wheel, minus what verification never imports.
 
 The wheel is downloaded and unpacked here instead of installed, because dropping servers, image generation and tests
-saves half of the disk. Before the overlay counts as installed it is imported once, in the environment it will run in: an
-environment that cannot import its engine is reported now, with the import's own last line, and not as a finding later.
+saves half of the disk. Before the overlay counts as installed it is imported once, in the environment it will run in:
+one that cannot import its engine is reported now, with the import's own last line, and not as a finding later.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 FACTS = "SPECORACLE-FACTS "
 SMOKE = f"""
 import importlib, json, platform, sys
+stubs, module, project = json.loads(sys.argv[1])
+sys.path.append(project)  # last: other packages in a site-packages folder of ours must not shadow the engine's
 from fuzz.engines import shims
-stubs, module = json.loads(sys.argv[1])
 shims.install(stubs)
 import torch, triton
 importlib.import_module(module)
@@ -69,9 +70,9 @@ def unpack(wheel: Path, into: Path, drop: tuple[str, ...]) -> None:
 def smoke(home: Home, name: str, version: str, pythonpath: tuple[Path, ...]) -> dict:
     """Import the engine's smoke module in a child; returns the versions found there. Raises `EngineError`."""
     table = imports.load(name)
-    env = {key: value for key, value in os.environ.items() if key not in table.unset} | table.env
-    env |= {"PYTHONPATH": os.pathsep.join(map(str, (PROJECT, *pythonpath))), "PYTHONNOUSERSITE": "1"}
-    argument = json.dumps([table.stubs(version), table.smoke])
+    env = {key: value for key, value in os.environ.items() if key not in (*table.unset, "PYTHONHOME")} | table.env
+    env |= {"PYTHONPATH": os.pathsep.join(map(str, pythonpath)), "PYTHONNOUSERSITE": "1"}
+    argument = json.dumps([table.stubs(version), table.smoke, str(PROJECT)])
     python = layers.interpreter(layers.core(home).path)
     try:
         lines = tools.run([python, "-c", SMOKE, argument], deadline_s=SMOKE_DEADLINE_S, env=env)

@@ -20,6 +20,7 @@ from fuzz.engines.overlay import FACTS, overlay
 from fuzz.engines.spec import EngineError, EngineSpec
 
 LOCAL_DEADLINE_S = 60
+FOREIGN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")  # would bring in another environment's packages
 SHARES = {"core": 0.45, "base": 0.25, "pins": 0.1, "overlay": 0.2}  # of a cold start, measured on 2 cores
 ASK_VERSION = f"import importlib.metadata as m, sys; print({FACTS!r} + m.version(sys.argv[1]))"
 
@@ -28,7 +29,7 @@ ASK_VERSION = f"import importlib.metadata as m, sys; print({FACTS!r} + m.version
 class EngineInstall:
     """What a worker for `spec` is started with.
 
-    `record` is plain data: ``engine``, ``version`` (None for a checkout), ``supported`` (is it a version whose modules were
+    `record` is plain data: ``engine``, ``version`` (None for a checkout), ``supported`` (a version whose modules were
     checked), ``stubs`` (for `shims.install`), ``unset`` (variables to take away) and ``layers`` (piece -> manifest).
     """
 
@@ -38,11 +39,17 @@ class EngineInstall:
     env: dict[str, str]
     record: dict
 
-    def environment(self, *first: Path, parent: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """A child's whole environment: `parent` without ``unset``, then `env`, then PYTHONPATH with `first` in front."""
-        kept = {key: value for key, value in parent.items() if key not in self.record["unset"]}
-        path = os.pathsep.join(map(str, (*first, *self.pythonpath)))
-        return {**kept, **self.env, "PYTHONNOUSERSITE": "1", **({"PYTHONPATH": path} if path else {})}
+    def environment(self, parent: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """A child's whole environment: `parent` without ``unset``, with `env` and, unless ``local``, our PYTHONPATH.
+
+        The project itself is not on it: a worker appends the project to ``sys.path``, because a site-packages folder
+        that holds the project may hold other versions of the engine's packages as well.
+        """
+        kept = {key: value for key, value in parent.items() if key not in self.record["unset"]} | self.env
+        if self.spec.local:
+            return kept
+        kept = {key: value for key, value in kept.items() if key not in FOREIGN}
+        return kept | {"PYTHONNOUSERSITE": "1", "PYTHONPATH": os.pathsep.join(map(str, self.pythonpath))}
 
 
 def provision(
@@ -56,14 +63,17 @@ def provision(
 ) -> EngineInstall:
     """Make the environment of `spec` and return it; raises `EngineError`.
 
-    `python` is the interpreter of a ``local`` engine and is needed for one. A `device` other than ``cpu`` leaves out the
-    settings that select Triton's interpreter. `progress` gets a stage's text and the fraction done, None when unknown.
+    `python` is the interpreter of a ``local`` engine and is needed for one. A `device` other than ``cpu`` leaves out
+    the settings that select Triton's interpreter. `progress` gets a stage's text and the fraction done, None when
+    unknown.
     """
     if spec.local:
         return _local(spec, python, device)
+    if spec.path is not None:
+        _package_root(spec)  # fails now rather than after minutes of installing
     place = Home.locate(home)
     pieces = _pieces(place, spec)
-    manifests = {kind: layers.manifest(piece.path) for kind, piece in pieces.items()}
+    manifests = {kind: piece.whole() for kind, piece in pieces.items()}
     missing = [pieces[kind].title for kind, found in manifests.items() if found is None]
     if missing and offline:
         raise layers.missing_offline(", ".join(missing), place)
@@ -87,7 +97,7 @@ def installed(home: Path | None = None) -> list[EngineInstall]:
             continue
         spec = EngineSpec(facts["engine"], version=facts["version"])
         pieces = _pieces(place, spec)
-        manifests = {kind: layers.manifest(piece.path) for kind, piece in pieces.items()}
+        manifests = {kind: piece.whole() for kind, piece in pieces.items()}
         if None not in manifests.values():
             found.append(_install(spec, pieces, manifests, "cpu"))
     return sorted(found, key=lambda each: (each.spec.name, Version(each.spec.version)))
@@ -104,12 +114,11 @@ def remove(spec: EngineSpec, *, home: Path | None = None, progress: Progress = l
         raise EngineError(f"{spec} is not provisioned in {place.root}; provisioned: {have}")
     with place.writing(progress):
         place.discard(pieces.pop("overlay").path)
-        others = [Version(path.name.rpartition("-")[2]) for path in place.engines.glob(f"{spec.name}-*/")]
-        pins = imports.load(spec.name).pins
-        if others and pins(spec.version) in {pins(str(version)) for version in others}:
-            return
-        for kind, piece in pieces.items():
-            if kind == "pins" or not others:
+        left = [path.name.rpartition("-")[::2] for path in place.engines.glob("*-*/")]
+        others = [_pieces(place, EngineSpec(name, version=version)) for name, version in left]
+        needed = {piece.path for other in others for piece in other.values()}
+        for piece in pieces.values():
+            if piece.path not in needed:
                 place.discard(piece.path)
 
 
@@ -127,7 +136,9 @@ def _pieces(place: Home, spec: EngineSpec) -> dict[str, layers.Layer]:
     return pieces
 
 
-def _install(spec: EngineSpec, pieces: dict[str, layers.Layer], manifests: dict[str, dict], device: str) -> EngineInstall:
+def _install(
+    spec: EngineSpec, pieces: dict[str, layers.Layer], manifests: dict[str, dict], device: str
+) -> EngineInstall:
     engine = pieces["overlay"].path if spec.path is None else _package_root(spec)
     return EngineInstall(
         spec=spec,
@@ -159,7 +170,7 @@ def _local(spec: EngineSpec, python: Path | None, device: str) -> EngineInstall:
             f"install {spec.name} there, or leave --python out to use a provisioned version"
         ) from None
     version = next(line for line in lines if line.startswith(FACTS)).removeprefix(FACTS).strip()
-    return EngineInstall(spec, Path(python), (), _env(spec, device), _record(spec, version, {}))
+    return EngineInstall(spec, Path(python).absolute(), (), _env(spec, device), _record(spec, version, {}))
 
 
 def _env(spec: EngineSpec, device: str) -> dict[str, str]:

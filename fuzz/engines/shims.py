@@ -32,7 +32,8 @@ def install(stubs: Mapping[str, Sequence[str]], *, torchvision: bool = True) -> 
     """
     if torchvision:
         declare_torchvision_operators()
-    absent = {package for package in {_package(module) for module in stubs} if importlib.util.find_spec(package) is None}
+    packages = {_package(module) for module in stubs}
+    absent = {package for package in packages if importlib.util.find_spec(package) is None}
     installed = [module for module in stubs if _package(module) in absent]
     for module in installed:
         add_stub_module(module, stubs[module])

@@ -19,7 +19,10 @@ EXIT_INCONCLUSIVE = 3
 
 
 class EngineError(Exception):
-    """An engine cannot be had; the message says what to do. ``exit_code`` is 2, or 3 where only ``--offline`` forbade it."""
+    """An engine cannot be had; the message says what to do.
+
+    ``exit_code`` is 2, or 3 where only ``--offline`` forbade it.
+    """
 
     def __init__(self, message: str, *, exit_code: int = EXIT_USAGE):
         super().__init__(message)
@@ -28,7 +31,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """One engine: a published ``version``, a source checkout at ``path``, or whatever an interpreter has (``local``)."""
+    """One engine: a published ``version``, a checkout at ``path``, or whatever an interpreter has (``local``)."""
 
     name: str
     version: str | None = None

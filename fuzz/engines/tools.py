@@ -7,6 +7,7 @@ meaningful lines. The trade: these patterns are pip's wording and may age; the f
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
@@ -21,12 +22,12 @@ from fuzz.engines.home import disk_full
 from fuzz.engines.spec import EngineError
 
 SHOWN_LINES = 6
-NOISE = re.compile(r"^\s*$|^\[notice\]|^Traceback|^\s+File \"|^\s+\^|━|^WARNING: (Retrying|You are using pip)|^DEPRECATION")
+NOISE = re.compile(r"^\s*$|^\[notice\]|^Traceback|^\s+File \"|^\s+\^|━|^WARNING: (Retrying|You are)|^DEPRECATION")
 NO_ROOM = re.compile(r"No space left on device|Errno 28|Disk quota exceeded", re.I)
 NO_NETWORK = re.compile(
-    r"NewConnectionError|Failed to establish a new connection|Temporary failure in name resolution|Name or service not known"
-    r"|ConnectTimeout|ReadTimeout|ProxyError|Connection (refused|reset)|Network is unreachable|Max retries exceeded"
-    r"|Connection broken|Remote end closed|RemoteDisconnected|IncompleteRead",
+    r"NewConnectionError|Failed to establish a new connection|Temporary failure in name resolution"
+    r"|Name or service not known|ConnectTimeout|ReadTimeout|ProxyError|Connection (refused|reset|broken)"
+    r"|Network is unreachable|Max retries exceeded|Remote end closed|RemoteDisconnected|IncompleteRead",
     re.I,
 )
 NO_VERSION = re.compile(r"Could not find a version that satisfies the requirement (\S+)(?:.*\(from versions: (.*?)\))?")
@@ -92,7 +93,9 @@ def explain(failure: ToolFailed, what: str, root: Path) -> EngineError:
             "settings (`pip config list`), then run the command again: finished parts are kept"
         )
     if missing := NO_VERSION.search(text):
-        return EngineError(f"{what}: {missing[1]} is not available for this Python and platform; {_versions(missing[2])}")
+        return EngineError(f"{what}: {missing[1]} has no wheel for this Python and platform; {_versions(missing[2])}")
+    if "ensurepip is not available" in text:
+        return EngineError(f"{what}: this Python cannot make virtual environments; install its python3-venv package")
     if failure.returncode is None:
         return EngineError(f"{what} passed its deadline and was ended; run the command again: finished parts are kept")
     return EngineError(f"{what} failed (exit status {failure.returncode}):\n{last_lines(failure.lines)}")
@@ -120,8 +123,6 @@ def _pump(stream, arrived: queue.Queue) -> None:
 
 
 def _end(child: subprocess.Popen) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     child.wait()

@@ -56,7 +56,7 @@ def structure(source: Source) -> CheckpointStepsCase:
 
 def tree_path(length: int, draft_tokens: int, seed: int) -> tuple[int, ...]:
     """A rising path of ``length`` nodes from the root; seed 0 is the chain."""
-    path, node = [0], 0
+    path, node = [0][:length], 0
     for step in range(1, length):
         slack = draft_tokens - 1 - node - (length - 1 - step)
         seed, skip = divmod(seed, 3)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
-AVERAGE_RECORDS = 3.0
 
 
 class Source(Protocol):
@@ -44,7 +43,7 @@ class RandomSource:
 
     def __init__(self, seed: int | str):
         self._random = random.Random(seed)
-        self.choices: list[int | bool] = []
+        self.choices: list[int] = []
 
     def integer(self, low: int, high: int) -> int:
         if low == high:
@@ -58,23 +57,13 @@ class RandomSource:
         return value
 
     def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
-        made: list[T] = []
-        if low == high:
-            return [one(self) for _ in range(low)]
-        while len(made) < high:
-            more = len(made) < low or self._random.random() < 1 - 1 / AVERAGE_RECORDS
-            self.choices.append(more)
-            if not more:
-                return made
-            made.append(one(self))
-        self.choices.append(False)
-        return made
+        return [one(self) for _ in range(self.integer(low, high))]
 
 
 class _DrawSource:
     """Choices from a Hypothesis ``draw`` function, written down as well."""
 
-    def __init__(self, draw: Callable[[Any], Any], choices: list[int | bool]):
+    def __init__(self, draw: Callable[[Any], Any], choices: list[int]):
         self._draw, self.choices = draw, choices
 
     def integer(self, low: int, high: int) -> int:
@@ -89,18 +78,16 @@ class _DrawSource:
     def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
         from hypothesis import strategies as st
 
+        # The count comes first and each record is a draw of its own: when the shrinker
+        # lowers the count it then tries to delete any one record. With a list strategy
+        # ("one more?" before each) records of many choices stay stuck.
         choices = self.choices
 
         @st.composite
         def record(draw: Callable[[Any], Any]) -> T:
-            if low != high:
-                choices.append(True)
             return one(_DrawSource(draw, choices))
 
-        made = self._draw(st.lists(record(), min_size=low, max_size=high))
-        if low != high:
-            choices.append(False)
-        return made
+        return [self._draw(record()) for _ in range(self.integer(low, high))]
 
 
 def drawn_by_hypothesis(build: Callable[[Source], T]) -> Any:
@@ -108,8 +95,8 @@ def drawn_by_hypothesis(build: Callable[[Source], T]) -> Any:
     from hypothesis import strategies as st
 
     @st.composite
-    def both(draw: Callable[[Any], Any]) -> tuple[T, list[int | bool]]:
-        choices: list[int | bool] = []
+    def both(draw: Callable[[Any], Any]) -> tuple[T, list[int]]:
+        choices: list[int] = []
         return build(_DrawSource(draw, choices)), choices
 
     return both()
@@ -122,21 +109,16 @@ class Exhausted(Exception):
 class ReplaySource:
     """Choices read back from a list, to rebuild a journalled case."""
 
-    def __init__(self, choices: Iterable[int | bool]):
+    def __init__(self, choices: Iterable[int]):
         self._left = list(choices)[::-1]
 
-    def _next(self) -> int | bool:
+    def _next(self) -> int:
         if not self._left:
             raise Exhausted
         return self._left.pop()
 
     def integer(self, low: int, high: int) -> int:
-        return low if low == high else int(self._next())
+        return low if low == high else self._next()
 
     def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
-        if low == high:
-            return [one(self) for _ in range(low)]
-        made: list[T] = []
-        while self._next():
-            made.append(one(self))
-        return made
+        return [one(self) for _ in range(self.integer(low, high))]

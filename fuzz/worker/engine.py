@@ -11,6 +11,7 @@ import importlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from fuzz.adapter import PathNotTaken, Unsupported
@@ -22,14 +23,18 @@ class Engine:
     """The engine under test, inside the worker process."""
 
     def __init__(self, name: str, version: str, device: str = "cpu"):
-        import torch
-
         self.name, self.version, self.device = name, version, device
-        self.torch = torch
         self.record = Record.load(name, version)
-        self.layout = Layout(torch, device)
+        self.strided = False
         self.production_s = 0.0
         self._resolved: dict[str, Any] = {}
+
+    @cached_property
+    def torch(self) -> Any:
+        """The torch module."""
+        import torch
+
+        return torch
 
     def symbol(self, key: str) -> Any:
         """The production object recorded under ``key``. Raises Unsupported with
@@ -44,7 +49,7 @@ class Engine:
 
     def tensor(self, values: Any, dtype: str, *, contiguous: bool = False) -> Any:
         """A tensor laid out as the case's presentation asks."""
-        return self.layout.tensor(values, dtype, contiguous=contiguous)
+        return Layout(self.torch, self.device, self.strided).tensor(values, dtype, contiguous=contiguous)
 
     @contextmanager
     def production(self) -> Iterator[None]:

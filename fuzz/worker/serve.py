@@ -10,6 +10,7 @@ wrong call signature is ours, an assertion of the engine is the engine's.
 from __future__ import annotations
 
 import socket
+import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,6 @@ from fuzz import wire
 from fuzz.adapter import Adapter, Unsupported
 from fuzz.engines import closed
 from fuzz.worker.engine import Engine
-from fuzz.worker.layout import Layout
 
 PROJECT = tuple(str(Path(__file__).parents[2] / p) + "/" for p in ("fuzz", "oracle", "tests", "examples"))
 
@@ -41,10 +41,10 @@ def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> 
 
 def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]) -> dict[str, Any]:
     """Run one request: ``op`` is ``run`` or ``probe``."""
-    adapter = adapters[request["target"]]
+    adapter, began = adapters[request["target"]], time.perf_counter()
     engine.production_s = 0.0
     closed.take_touches()
-    engine.layout = Layout(engine.torch, engine.device, **request.get("layout", {}))
+    engine.strided = request.get("strided", False)
     try:
         for key in adapter.needs:
             engine.symbol(key)
@@ -55,14 +55,14 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
         if request.get("repeat"):
             again = adapter.run(engine, SimpleNamespace(**request["case"]))
             if not same(observed, again):
-                return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine)}
+                return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine, began)}
         touched = closed.take_touches()
         if touched:  # production may have swallowed the exception
             return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
         missing = set(adapter.observes) - set(observed)
         if missing:
             return _failure("harness", f"adapter returned no {', '.join(sorted(missing))}")
-        return {"status": "ok", "observed": plain(observed), **_clock(engine)}
+        return {"status": "ok", "observed": plain(observed), **_clock(engine, began)}
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except MemoryError as error:
@@ -73,8 +73,8 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
         return classify(error)
 
 
-def _clock(engine: Engine) -> dict[str, Any]:
-    return {"production_s": engine.production_s}
+def _clock(engine: Engine, began: float) -> dict[str, Any]:
+    return {"production_s": engine.production_s, "worker_s": time.perf_counter() - began}
 
 
 def classify(error: BaseException) -> dict[str, Any]:

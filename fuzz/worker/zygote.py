@@ -12,6 +12,7 @@ socket attached) and ``reap``. End of file on the socket ends everything.
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import os
 import signal
 import socket
@@ -21,6 +22,8 @@ from typing import Any
 
 from fuzz import adapter as adapters_
 from fuzz import wire
+from fuzz.worker.engine import Engine
+from fuzz.worker.serve import serve
 
 STACK_SIGNAL = signal.SIGUSR1  # the supervisor asks a silent worker where it is
 
@@ -37,8 +40,6 @@ def main() -> None:
     wire.send(control, ready)
     if hello["direct"]:
         faulthandler.register(STACK_SIGNAL, all_threads=True)
-        from fuzz.worker.serve import serve
-
         return serve(control, engine, adapters)
     loop(control, engine, adapters)
 
@@ -46,19 +47,12 @@ def main() -> None:
 def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Import torch, the shims and the engine's modules."""
     began = time.perf_counter()
-    import torch
-
-    torch.set_num_threads(1)
-    from fuzz.engines import interpreter, shims
-    from fuzz.worker.engine import Engine
-
-    shims.install(hello["stubs"])
-    if hello["device"] == "cpu":
-        interpreter.round_to_bfloat16()
-        interpreter.widen_bfloat16_dot()
-
     engine = Engine(hello["engine"], hello["version"], hello["device"])
-    adapters = adapters_.load(hello["engine"])
+    if hello["torch"]:
+        prepare_torch(engine, hello["stubs"])
+    for module in hello["modules"]:
+        importlib.import_module(module)
+    adapters = adapters_.registered(hello["engine"])
     problems = {}
     for target in hello["targets"]:
         for key in adapters[target].needs:
@@ -66,18 +60,27 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
                 engine.symbol(key)
             except adapters_.Unsupported as reason:
                 problems.setdefault(target, str(reason))
-    modules = sys.modules
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("torch", "triton", hello["engine"])}
     ready = {
         "ready": True,
         "import_s": time.perf_counter() - began,
         "unsupported": problems,
         "python": sys.version.split()[0],
-        "torch": torch.__version__,
-        "triton": getattr(modules.get("triton"), "__version__", None),
-        "engine_version": getattr(modules.get(hello["engine"]), "__version__", None),
-        "device": torch.cuda.get_device_name(hello["device"]) if hello["device"] != "cpu" else "cpu",
+        "versions": versions,
+        "device": engine.torch.cuda.get_device_name(engine.device) if engine.device != "cpu" else "cpu",
     }
     return engine, adapters, ready
+
+
+def prepare_torch(engine: Engine, stubs: dict[str, list[str]]) -> None:
+    """Shims and repairs that must stand before the engine is imported."""
+    from fuzz.engines import interpreter, shims
+
+    engine.torch.set_num_threads(1)
+    shims.install(stubs)
+    if engine.device == "cpu":
+        interpreter.round_to_bfloat16()
+        interpreter.widen_bfloat16_dot()
 
 
 def loop(control: socket.socket, engine: Any, adapters: dict[str, Any]) -> None:
@@ -121,8 +124,6 @@ def child(sock: socket.socket, log: str, engine: Any, adapters: dict[str, Any]) 
         faulthandler.enable()
         faulthandler.register(STACK_SIGNAL, all_threads=True)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's business
-        from fuzz.worker.serve import serve
-
         serve(sock, engine, adapters)
         code = 0
     finally:

@@ -1,0 +1,105 @@
+"""``specoracle corpus``: check, format, extend and count frozen cases."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from fuzz import corpus as corpus_
+from fuzz.commands.options import corpus_option
+from fuzz.frozen import CorpusError, read, schema
+from fuzz.mutants.mutant import mutants_of
+from fuzz.verdict import EXIT_USAGE
+from oracle import contracts
+
+
+@click.group()
+def corpus() -> None:
+    """Check, format, extend and count frozen cases."""
+
+
+@corpus.command()
+@corpus_option
+def lint(corpus: Path) -> None:
+    """Check every case file; exit 2 when one is wrong."""
+    problems = corpus_.lint(corpus)
+    for problem in problems:
+        click.echo(f"{problem.path}: {problem.message}")
+    click.echo(f"{len(corpus_.files(corpus))} files, {len(problems)} problems")
+    if problems:
+        sys.exit(EXIT_USAGE)
+
+
+@corpus.command()
+@corpus_option
+def fmt(corpus: Path) -> None:
+    """Rewrite files into canonical form and write the schemas."""
+    changed = corpus_.format_all(corpus)
+    for contract in contracts.all_contracts().values():
+        path = corpus / "schema" / f"{contract.name}.json"
+        text = json.dumps(schema(contract), indent=2, sort_keys=True) + "\n"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            changed.append(path)
+    for path in changed:
+        click.echo(f"rewrote {path}")
+    click.echo(f"{len(changed)} files rewritten")
+
+
+@corpus.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--reason", help="Why the case matters, in words.")
+@click.option("--slug", help="Name of the case, such as lands-on-256.")
+@click.option("--link", "links", multiple=True, help="Issue or source; repeatable.")
+@click.option("--flag", "flags", multiple=True, help="A tag; repeatable.")
+@corpus_option
+def add(
+    files: tuple[Path, ...], reason: str | None, slug: str | None, links: tuple[str, ...], flags: tuple[str, ...], corpus: Path
+) -> None:
+    """Take case FILES, such as those that a run froze, into the corpus.
+
+    A case that kills no mutant is refused: it would assert nothing.
+    """
+    if slug and len(files) > 1:
+        raise click.UsageError("--slug names one case; give one file")
+    existing = {}
+    if corpus.is_dir():
+        existing = {corpus_.content_hash(f.contract, f.case): p for p, f in corpus_.load(corpus)}
+    made = []
+    for path in files:
+        old = read(path)
+        new = corpus_.make(
+            old.contract, old.case, slug=slug or old.slug, reason=reason or old.reason, flags=flags or old.flags,
+            links=links or old.links, provenance=old.provenance, presentation=old.presentation,
+        )  # fmt: skip
+        if not new.kills:
+            names = ", ".join(m.name for m in mutants_of(new.contract))
+            raise CorpusError(f"{path}: kills no mutant, so it asserts nothing; the mutants are {names}")
+        twin = existing.get(corpus_.content_hash(new.contract, new.case))
+        if twin is not None:
+            raise CorpusError(f"{path}: the corpus has this case already: {twin}")
+        made.append(new)
+    for new in made:
+        click.echo(f"added {corpus_.write(new, corpus)}")
+
+
+@corpus.command()
+@corpus_option
+def stats(corpus: Path) -> None:
+    """Count cases, behaviours and mutants per contract."""
+    total = 0
+    for name, row in corpus_.statistics(corpus).items():
+        total += row["cases"]
+        contract = contracts.get(name)
+        click.echo(
+            f"{name:<26} {row['cases']:>3} cases  {row['behaviours']:>2}/{len(contract.behaviours)} behaviours  "
+            f"{row['mutants'] - len(row['mutants_alive']):>2}/{row['mutants']} mutants killed"
+        )
+        for label in ("behaviours_missing", "mutants_alive"):
+            if row[label]:
+                click.echo(f"  {label.replace('_', ' ')}: {', '.join(row[label])}")
+    click.echo(f"{total} cases")

@@ -1,0 +1,95 @@
+"""Options that several commands share, and the checks behind them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fuzz.adapter import Adapter, select
+from fuzz.corpus import DEFAULT_CORPUS
+from fuzz.engines.spec import EngineSpec, parse
+from fuzz.events import FILE as EVENTS_FILE
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600}
+
+
+class Duration(click.ParamType):
+    """A time such as ``60s``, ``30m`` or ``2h``, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", value)
+        if not match or float(match[1]) == 0:
+            self.fail(f"{value!r} is not a time above zero like 60s, 30m or 2h", param, ctx)
+        return float(match[1]) * UNITS_S[match[2]]
+
+
+def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", value):
+        raise click.BadParameter(f"{value!r} is not cpu, cuda or cuda:N")
+    return "cuda:0" if value == "cuda" else value
+
+
+def engine_options(function: Callable) -> Callable:
+    """``--engine``, ``--target``, ``--contract``, ``--device``, ``--python``, ``--offline``."""
+    for option in reversed(
+        (
+            click.option("--engine", "engine", default="sglang", show_default=True, metavar="SPEC",
+                         help="NAME, NAME==VERSION, NAME==local (with --python) or NAME@CHECKOUT."),
+            click.option("--target", default="*", metavar="GLOB", help="Only targets whose id matches."),
+            click.option("--contract", default="*", metavar="GLOB", help="Only contracts whose name matches."),
+            click.option("--device", default="cpu", callback=_device, help="cpu, cuda or cuda:N.  [default: cpu]"),
+            click.option("--python", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                         help="Interpreter that has torch and the engine."),
+            click.option("--offline", is_flag=True, help="Never provision what is missing."),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+corpus_option = click.option(
+    "--corpus", default=DEFAULT_CORPUS, type=click.Path(path_type=Path), metavar="DIR",
+    help="Folder of frozen cases.  [default: the shipped one]",
+)  # fmt: skip
+out_option = click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Where the run is written."
+)
+seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the run.")
+
+
+def read_engine(text: str, python: Path | None) -> EngineSpec:
+    """The engine that ``--engine`` names. Raises EngineError."""
+    return parse(text, has_python=python is not None)
+
+
+def read_targets(engine: str, target: str, contract: str) -> list[Adapter]:
+    """Adapters that the globs select; nothing selected is a usage error."""
+    found = select(engine, target, contract)
+    if not found:
+        raise click.UsageError(
+            f"no target of {engine} matches --target {target!r} and --contract {contract!r}; "
+            f"see `specoracle targets --engine {engine}`"
+        )
+    return found
+
+
+def fresh_folder(out: Path | None, what: str) -> Path:
+    """The folder of a new run. One that already holds a run is refused, so that
+    nothing written before is lost."""
+    folder = out or Path("out") / f"{what}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if (folder / EVENTS_FILE).exists():
+        raise click.UsageError(f"--out {folder} already holds a run; name another folder or move that one away")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"--out {folder} cannot be made: {error.strerror}") from None
+    return folder

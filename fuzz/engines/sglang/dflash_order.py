@@ -1,0 +1,193 @@
+"""DFlash's real round, from the worker's entry to its result.
+
+``forward_batch_generation`` runs with stand-ins for the models: the draft
+proposes what the case says, the target predicts what makes exactly the case's
+drafts match. Everything that decides the order (preparing tracks, committing,
+publishing) is the engine's.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from fuzz.adapter import adapter
+from fuzz.engines.closed import ClosedStub
+from fuzz.engines.sglang.commit_hook import model_config
+from fuzz.engines.sglang.dflash_commit import start_attention_backends
+from fuzz.engines.sglang.predictions import Predictions
+from fuzz.engines.sglang.round import Round, WorkerStub, chains, tracked_requests
+from fuzz.engines.sglang.settings import settings
+
+MASK_TOKEN = 3
+NOT_A_TOKEN = -1
+
+
+@adapter(
+    contract="commit.call_order",
+    module="dflash",
+    symbol="forward_batch_generation",
+    observes=("order", "current_step", "checkpoint_step", "published"),
+    needs=("settings.config", "dflash.forward", "dflash.worker_class", "dflash.draft_input"),
+    execution="worker",
+)
+def call_order(engine: Any, case: Any) -> dict[str, Any]:
+    seen, result = drive(engine, case)
+    seen.check_recorded_fact(engine.fact("dflash.batch_lengths_at_commit"))
+    return seen.observed(result.new_seq_lens.tolist())
+
+
+def drive(engine: Any, case: Any) -> tuple[Round, Any]:
+    """Run one round of the worker and return what was seen and its result."""
+    seen = Round(case)
+    block, predicted = chains(engine, case)
+    requests, pool = tracked_requests(engine, case)
+    with settings(engine, interval=case.grid, extra_buffer=case.tracking) as config, stand_ins(engine):
+        worker = _worker(engine, case, config, seen, block, predicted)
+        seen.batch = batch(engine, case, requests, pool, _draft_input(engine, block))
+        with engine.production():
+            result = engine.symbol("dflash.forward")(worker, seen.batch, on_publish=seen.publish)
+    engine.require_path(worker._use_triton_prepare_block and worker._use_triton_accept_bonus, "Triton kernels")
+    return seen, result
+
+
+def batch(engine: Any, case: Any, requests: Any, pool: Any, spec_info: Any) -> ClosedStub:
+    """A decoding batch, or an idle one where the case has no requests. It holds
+    no track slots, as after a filter or a merge."""
+    torch = engine.torch
+    modes = engine.symbol("dflash.forward_mode")
+    lengths = torch.tensor(case.pre.tolist(), dtype=torch.int64)
+    return ClosedStub(
+        "batch",
+        forward_mode=modes.DECODE if len(case.pre) else modes.IDLE,
+        is_extend_in_batch=False,
+        spec_info=spec_info,
+        seq_lens=lengths,
+        seq_lens_cpu=lengths.clone(),
+        seq_lens_sum=int(lengths.sum()),
+        req_pool_indices=torch.arange(len(case.pre)),
+        req_to_token_pool=pool,
+        tree_cache=ClosedStub("tree_cache", page_size=1),
+        reqs=requests,
+        sampling_info=None,
+        has_grammar=False,
+        return_logprob=False,
+        mamba_track_indices=None,
+        can_run_decode_cuda_graph=False,
+        global_num_tokens=None,
+        device="cpu",
+    )
+
+
+def _draft_input(engine: Any, block: Any) -> Any:
+    """What the previous round carried over: the current token of each row."""
+    made = engine.symbol("dflash.draft_input").create_idle_input("cpu")
+    name = engine.fact("dflash.draft_input_token")
+    setattr(made, name, block[:, 0].to(getattr(made, name).dtype))
+    return made
+
+
+def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predicted: Any) -> WorkerStub:
+    torch = engine.torch
+    rows, width = block.shape
+    hidden = torch.zeros(rows * width, 1)
+    asks_hook = engine.fact("dflash.nothing_to_commit") == "hook"
+    backend = seen.hook.backend(
+        present=case.hook and (case.recurrent or not asks_hook), init_forward_metadata=lambda _: None
+    )
+    head = ClosedStub("lm_head", absent=("quant_method",), weight=torch.zeros(1, 1))
+    plan = ClosedStub("kv_loc_plan", bind=lambda *_: None)
+    runner = ClosedStub(
+        "model_runner",
+        attn_backend=backend,
+        model=ClosedStub(
+            "target model", lm_head=head, get_input_embeddings=lambda: lambda ids: torch.zeros(*ids.shape, 1)
+        ),
+        model_config=model_config(case.recurrent),
+        req_to_token_pool=ClosedStub(
+            "req_to_token_pool", req_to_token=torch.zeros(max(rows, 1), 4, dtype=torch.int32)
+        ),
+        decode_cuda_graph_runner=None,
+        kv_index_translator=ClosedStub("kv_index_translator", plan=lambda **_: plan),
+    )
+
+    def target_forward(batch: Any = None, **_: Any) -> Any:
+        seen.verified()
+        logits = SimpleNamespace(next_token_logits=Predictions(predicted.flatten()), hidden_states=hidden)
+        return SimpleNamespace(
+            logits_output=logits, can_run_cuda_graph=False, routed_experts_output=None, indexer_topk_output=None
+        )
+
+    def draft_forward(_: Any) -> Any:
+        return SimpleNamespace(logits_output=SimpleNamespace(hidden_states=hidden), can_run_graph=False)
+
+    worker = WorkerStub(
+        engine.symbol("dflash.worker_class"),
+        server_args=config,
+        device="cpu",
+        tp_rank=0,
+        block_size=width,
+        model_runner=runner,
+        _target_worker=ClosedStub(
+            "target_worker", model_runner=runner, forward_batch_generation=target_forward
+        ),
+        draft_model_runner=ClosedStub(
+            "draft_model_runner", forward=draft_forward, tp_group=None, kv_index_translator=None
+        ),
+        draft_model=ClosedStub("draft model", absent=("is_nemotron_35_draft",)),
+        use_compact_draft_cache=False,
+        _mask_token_id=MASK_TOKEN,
+        _block_pos_offsets=torch.arange(width),
+        _draft_block_ids_buf=None,
+        _draft_block_spec_info=None,
+        _use_triton_prepare_block=True,
+        _use_triton_accept_bonus=True,
+        _accept_bonus_buffer_cap=0,
+        _accept_bonus_buffer_slot=0,
+        _greedy_sample_from_vocab_parallel_head=lambda **_: block[:, 1:].flatten(),
+        _append_target_hidden_to_draft_kv_by_loc=lambda **_: None,
+        _draft_write_ids=lambda _: torch.zeros(rows * width, dtype=torch.int64),
+        _draft_sampler=None,
+        _noise_embed_scale=1.0,
+        _full_embed_gpu=None,
+        _is_domino=False,
+        selector=None,
+        lilicorr=None,
+        _selector_sample=None,
+        _target_logits_processor=None,
+        _tp_sync=ClosedStub("tp_sync", sync=lambda *_: None),
+        draft_tp_context=lambda _: nullcontext(),
+        draft_owns_attention=False,
+        draft_parallel_layout=ClosedStub("draft_parallel_layout", tp_group=None),
+    )
+    if not asks_hook:
+        start_attention_backends(engine, worker, "dflash")
+    return worker
+
+
+@contextmanager
+def stand_ins(engine: Any) -> Any:
+    """What a CPU lacks and what belongs to the models, for the call only: stream
+    bookkeeping of tensors, pinned memory, and the batch that the target's forward
+    would receive."""
+    from fuzz.engines.interpreter import no_pinning
+
+    class Event:
+        def record(self) -> None: ...
+
+    torch = engine.torch
+    forward_batch = ClosedStub("verify forward batch", original_global_num_tokens_cpu=None)
+    with ExitStack() as stack:
+        stack.enter_context(no_pinning())
+        stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
+        stack.enter_context(mock.patch.object(torch.cpu, "Event", Event, create=True))
+        stack.enter_context(
+            mock.patch.object(
+                engine.symbol("dflash.info_module"),
+                "ForwardBatch",
+                ClosedStub("ForwardBatch", init_new=lambda *_, **__: forward_batch),
+            )
+        )
+        yield

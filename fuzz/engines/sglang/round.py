@@ -1,0 +1,139 @@
+"""One round of a worker, observed from outside while its real caller runs.
+
+What a caller decides (does it prepare track slots, which lengths does the batch
+hold at the commit, when does it publish) is seen by its effects on the batch at
+the few places where the round leaves the worker: the target's forward, the
+backend's hook, the publication. No name of an engine function is needed for
+that, so the same recorder serves every release and worker.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import Any
+
+from fuzz.engines.closed import ClosedStub
+from fuzz.engines.sglang.commit_hook import CommitHook
+
+PREPARE, VERIFY, COMMIT, PUBLISH = "prepare_tracks", "verify", "commit_states", "publish_lengths"
+TOKENS = 7919  # distinct token ids that the drafts of a round are made of
+
+
+class Round:
+    """Records the events of one round.
+
+    ``batch`` is set by the driver before the call. Track slots count as prepared
+    from the first moment at which the batch holds the slots that its requests own
+    now: before the round it holds none, as a filtered or merged batch does.
+    """
+
+    def __init__(self, case: Any):
+        self.slots = case.track_slot.tolist()
+        self.pre = case.pre.tolist()
+        self.post = (case.pre + case.committed).tolist()
+        self.events: list[str] = []
+        self.published: list[int] | None = None
+        self.batch_lengths_at_commit: list[int] | None = None
+        self.batch: Any = None
+        self.hook = CommitHook(on_call=self._committed)
+
+    def _note(self, event: str) -> None:
+        if PREPARE not in self.events and self.slots and self._tracks_ready():
+            self.events.append(PREPARE)
+        self.events.append(event)
+
+    def _tracks_ready(self) -> bool:
+        held = self.batch.mamba_track_indices
+        return held is not None and held.tolist() == self.slots
+
+    def verified(self) -> None:
+        """The target's forward runs now."""
+        self._note(VERIFY)
+
+    def _committed(self) -> None:
+        self._note(COMMIT)
+        self.batch_lengths_at_commit = self.batch.seq_lens.tolist()
+
+    def publish(self, new_lengths: Any, **_: Any) -> None:
+        """The scheduler's callback. Publishing no length is not an event."""
+        if new_lengths.numel():
+            self._note(PUBLISH)
+            self.published = new_lengths.tolist()
+
+    def observed(self, returned_lengths: list[int]) -> dict[str, Any]:
+        """Outcome fields; ``returned_lengths`` is what the result carries for the
+        scheduler that runs without overlap and must be what was published."""
+        published = self.published if self.published is not None else []
+        seen = self.hook.observed(self.slots)
+        return {
+            "order": self.events,
+            "current_step": seen["current_step"],
+            "checkpoint_step": seen["checkpoint_step"],
+            "published": published if returned_lengths == published else returned_lengths,
+        }
+
+    def check_recorded_fact(self, recorded: str) -> None:
+        """The version record says which lengths the batch holds at the commit;
+        the caller must agree, else the record is wrong."""
+        if self.batch_lengths_at_commit is None:
+            return
+        found = {"pre": self.pre, "post": self.post}[recorded]
+        if self.batch_lengths_at_commit != found:
+            raise AssertionError(
+                f"the record says that the batch holds lengths {recorded} verify at the commit, "
+                f"its caller held {self.batch_lengths_at_commit}"
+            )
+
+
+class WorkerStub(ClosedStub):
+    """A worker with the given attributes and the methods of its real class.
+
+    Methods and properties are production code and run; data that nobody gave is
+    a touched stub.
+    """
+
+    def __init__(self, production_class: type, /, absent: tuple[str, ...] = (), **attributes: Any):
+        super().__init__(f"worker {production_class.__name__}", absent, **attributes)
+        self.__dict__["_closed_class"] = production_class
+
+    def __getattr__(self, name: str) -> Any:
+        found = None if name.startswith("__") else getattr(self.__dict__.get("_closed_class"), name, None)
+        if isinstance(found, FunctionType):
+            return MethodType(found, self)
+        if isinstance(found, property):
+            return found.fget(self)
+        return super().__getattr__(name)
+
+
+def chains(engine: Any, case: Any) -> tuple[Any, Any]:
+    """Draft blocks and target predictions, int64 [B, N], laid out so that exactly
+    the case's drafts match: row i holds consecutive ids, and after the last
+    committed token the target wants something else."""
+    torch = engine.torch
+    rows, width = len(case.pre), case.draft_tokens
+    block = torch.arange(rows * width).view(rows, width) % TOKENS
+    predicted = torch.roll(block, -1, dims=1).clone()
+    predicted[:, -1] = TOKENS + 1
+    for i, committed in enumerate(case.committed.tolist()):
+        predicted[i, committed - 1] = TOKENS + 2
+    return block, predicted
+
+
+def tracked_requests(engine: Any, case: Any) -> tuple[list[ClosedStub], Any]:
+    """Requests that own the case's track slots, and the pool that maps them.
+
+    Each request alternates between two slots; the one for its next checkpoint is
+    the case's, the other a decoy. Releases before 0.5.20 keep the position on the
+    request, later ones on its key-value record, so it stands in both.
+    """
+    torch = engine.torch
+    mapping = torch.full((len(case.pre), 2), -1, dtype=torch.int64)
+    requests = []
+    for i, slot in enumerate(case.track_slot.tolist()):
+        position = i % 2
+        mapping[i, position] = slot
+        mapping[i, 1 - position] = 10_000 + i
+        kv = ClosedStub("request.kv", mamba_next_track_idx=position)
+        requests.append(ClosedStub("request", mamba_next_track_idx=position, kv=kv))
+    pool = ClosedStub("req_to_token_pool", req_index_to_mamba_ping_pong_track_buffer_mapping=mapping)
+    return requests, pool

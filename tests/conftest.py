@@ -1,0 +1,48 @@
+"""Shared fixtures: sessions for the fake engine and for provisioned ones."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fuzz import adapter as adapters
+from fuzz.engines.spec import parse
+from fuzz.launch import launch_for
+from fuzz.supervisor import PROJECT_ROOT, Launch, Session
+
+adapters.BUILT_IN["fake"] = "tests.fake_modules"
+
+
+def fake_launch() -> Launch:
+    """The fake engine in this interpreter, without torch."""
+    env = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    targets = tuple(adapters.load("fake"))
+    return Launch("fake", "1.0", sys.executable, env, {}, ("tests.fake_engine",), targets, torch=False)
+
+
+@pytest.fixture()
+def fake_session() -> Iterator[Session]:
+    """A session of the fake engine with a short deadline."""
+    with Session(fake_launch(), deadline_s=5.0) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def engine_session() -> Iterator[Callable[[str], Session]]:
+    """``engine_session("0.5.18")``: one session per SGLang version for the whole
+    run, because an import costs 10 to 18 s."""
+    sessions: dict[str, Session] = {}
+
+    def get(version: str) -> Session:
+        if version not in sessions:
+            session = Session(launch_for(parse(f"sglang=={version}")))
+            session.start()
+            sessions[version] = session
+        return sessions[version]
+
+    yield get
+    for session in sessions.values():
+        session.close()

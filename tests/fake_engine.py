@@ -1,0 +1,107 @@
+"""An engine without torch whose targets misbehave on purpose.
+
+It lets the isolation be tested thousands of times: a worker starts in
+milliseconds. The case's first request says what happens: ``pre`` selects the
+fault, everything else is answered rightly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from fuzz.adapter import PathNotTaken, adapter
+from fuzz.engines.closed import ClosedStub
+from oracle.commit.checkpoint_steps import closed_form
+
+FAULTS = {
+    1001: "exit", 1002: "segfault", 1003: "kill", 1004: "hang", 1005: "garbage", 1006: "flood", 1007: "harness",
+    1008: "stub", 1009: "memory", 1010: "path", 1011: "wrong", 1012: "swallowed_stub", 1013: "flaky",
+}  # fmt: skip
+
+
+def right(case: Any) -> dict[str, Any]:
+    """The right answer for a chain in which every row is tracked."""
+    if case.situation != "verify":
+        return {"current_step": [], "checkpoint_step": []}
+    current, saved, _ = closed_form(case.pre, case.committed, case.grid)
+    saved[(case.track_slot < 0) | (not case.tracking)] = -1
+    return {"current_step": current.tolist(), "checkpoint_step": saved.tolist()}
+
+
+def functional_chain(case: Any) -> str | None:
+    if case.form != "chain" or (case.committed == 0).any():
+        return "functional chains only"
+    return None
+
+
+@adapter(
+    contract="commit.checkpoint_steps", module="fake", symbol="misbehaves", engine="fake",
+    observes=("current_step", "checkpoint_step"), needs=(), accepts=functional_chain,
+)  # fmt: skip
+def misbehaves(engine: Any, case: Any) -> dict[str, Any]:
+    fault = FAULTS.get(int(case.pre[0])) if len(case.pre) else None
+    if fault is None:
+        return right(case)
+    if fault == "exit":
+        os._exit(7)
+    if fault == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "hang":
+        time.sleep(3600)
+    if fault == "garbage":
+        for fd in range(3, 64):
+            try:
+                if os.fstat(fd).st_mode & 0o170000 == 0o140000:  # sockets
+                    os.write(fd, b"\xff" * 64)
+            except OSError:
+                continue
+    if fault == "flood":
+        sys.stdout.write("x" * 5_000_000)
+        sys.stdout.flush()
+        return right(case)
+    if fault == "harness":
+        raise KeyError("in the adapter")
+    if fault == "stub":
+        return ClosedStub("batch").nothing_promised
+    if fault == "swallowed_stub":
+        try:
+            ClosedStub("batch").nothing_promised
+        except Exception:
+            pass
+        return right(case)
+    if fault == "memory":
+        raise MemoryError("asked for too much")
+    if fault == "path":
+        raise PathNotTaken("path not taken: fused kernel")
+    if fault == "flaky" and os.getpid() % 2:
+        return right(case)
+    answer = right(case)
+    return {"current_step": [s + 1 for s in answer["current_step"]], "checkpoint_step": answer["checkpoint_step"]}
+
+
+@adapter(
+    contract="commit.checkpoint_steps", module="fake", symbol="two_bugs", engine="fake",
+    observes=("current_step", "checkpoint_step"), needs=(), accepts=functional_chain,
+)  # fmt: skip
+def two_bugs(engine: Any, case: Any) -> dict[str, Any]:
+    """Wrong in two distinct ways: a missing checkpoint on grid 64, and a current
+    step one too far when all 17 tokens or more are committed."""
+    answer = right(case)
+    if case.grid == 64:
+        answer["checkpoint_step"] = [-1] * len(answer["checkpoint_step"])
+    answer["current_step"] = [s + (s >= 16) for s in answer["current_step"]]
+    return answer
+
+
+@adapter(
+    contract="commit.checkpoint_steps", module="fake", symbol="right", engine="fake",
+    observes=("current_step", "checkpoint_step"), needs=(), accepts=functional_chain,
+)  # fmt: skip
+def right_target(engine: Any, case: Any) -> dict[str, Any]:
+    return right(case)

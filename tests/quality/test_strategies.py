@@ -1,0 +1,104 @@
+"""Strategies are judged by what they reach, kill and shrink to."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.frozen import plain_outcome
+from fuzz.mutants.mutant import mutants_of
+from fuzz.shrink import shrink
+from fuzz.strategies.case import shown_case
+from fuzz.strategies.registry import structure_of
+from fuzz.strategies.source import RandomSource, ReplaySource, drawn_by_hypothesis
+from fuzz.verdict import Identity, Kind, Verdict
+from oracle import contracts
+from oracle.contract import FUNCTIONAL
+from oracle.judgement import judge
+
+DRAWS = 3000
+NAMES = list(contracts.all_contracts())
+ALL_MUTANTS = [(name, mutant) for name in NAMES for mutant in mutants_of(name)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_draws_are_valid_reach_every_behaviour_and_both_definitions_agree(name):
+    contract, structure = contracts.get(name), structure_of(name)
+    reached: set[str] = set()
+    for i in range(DRAWS):
+        case = structure(RandomSource(i))
+        functional = contract.domain(case) == FUNCTIONAL
+        outcome, trace = contract.run(case)
+        reached |= trace.behaviours
+        if functional:
+            assert plain_outcome(outcome) == plain_outcome(contract.second(case)), case
+    assert reached == set(contract.behaviours)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_random_draw_replays_from_its_choices(name):
+    build = shown_case(name)
+    for i in range(200):
+        source = RandomSource(f"replay:{i}")
+        assert build(ReplaySource(_after(build, source))) == build(RandomSource(f"replay:{i}"))
+
+
+def _after(build, source):
+    build(source)
+    return source.choices
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hypothesis_makes_the_same_case_of_the_same_choices(name):
+    """Two speeds, one expansion: what Hypothesis drew replays from the list."""
+    from hypothesis import HealthCheck, given, settings
+
+    build = shown_case(name)
+
+    @settings(max_examples=60, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(drawn_by_hypothesis(build))
+    def same(drawn):
+        made, choices = drawn
+        assert build(ReplaySource(choices)) == made
+
+    same()
+
+
+def runner(name, mutant):
+    contract = contracts.get(name)
+
+    def run(case, how):
+        observed = mutant.observe(case)
+        judgement = judge(contract, contract.run(case)[0], observed) if observed is not None else None
+        if judgement is None or judgement.agrees:
+            return Verdict(Kind.AGREE, mutant.name, name)
+        identity = Identity(name, mutant.name, judgement.field, judgement.kind)
+        return Verdict(Kind.DIVERGE, mutant.name, name, identity)
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "mutant"), ALL_MUTANTS, ids=[f"{n}-{m.name}" for n, m in ALL_MUTANTS])
+def test_every_mutant_is_killed_and_shrinks_to_few_records(name, mutant):
+    """Three raw finds of one mutant shrink to the same smallest size, and need no
+    more than two records."""
+    run, build = runner(name, mutant), shown_case(name)
+    sizes = set()
+    finds = 0
+    for i in range(20000):
+        source = RandomSource(f"kill:{i}")
+        case, how = build(source)
+        verdict = run(case, how)
+        if not verdict.red:
+            continue
+        if finds == 0:
+            wanted = verdict.identity
+        if verdict.identity != wanted:
+            continue
+        small = shrink(name, source.choices, wanted, run)
+        assert small is not None and small.verdict.identity == wanted
+        sizes.add(len(getattr(small.case, contracts.get(name).records)))
+        finds += 1
+        if finds == 3:
+            break
+    assert finds, f"{mutant.name} survives 20,000 draws"
+    assert max(sizes) <= 2 and len(sizes) == 1, sizes

@@ -1,0 +1,153 @@
+"""A worker may die, hang or talk nonsense; the case in flight gets the verdict
+and the campaign goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from fuzz import adapter as adapters
+from fuzz.believe import believe
+from fuzz.campaign import Campaign, Options
+from fuzz.events import Events
+from fuzz.executor import execute
+from fuzz.supervisor import Session
+from fuzz.verdict import Kind
+from oracle.commit.checkpoint_steps import CONTRACT, Request
+from reports import events as event_reader
+from tests.conftest import fake_launch
+from tests.fake_engine import FAULTS
+
+MISBEHAVES = "fake/fake/commit.checkpoint_steps/misbehaves"
+
+
+def case_with(pre: int):
+    return replace(CONTRACT.example, requests=(Request(pre, 2, 0),))
+
+
+def adapter(name: str = MISBEHAVES):
+    return adapters.load("fake")[name]
+
+
+EXPECTED = {
+    "exit": (Kind.CRASH, "died:exit 7"),
+    "segfault": (Kind.CRASH, "died:SIGSEGV"),
+    "kill": (Kind.CRASH, "died:SIGKILL"),
+    "garbage": (Kind.CRASH, "died:SIGKILL"),
+    "flood": (Kind.AGREE, None),
+    "harness": (Kind.HARNESS_ERROR, None),
+    "stub": (Kind.HARNESS_ERROR, None),
+    "swallowed_stub": (Kind.HARNESS_ERROR, None),
+    "memory": (Kind.OUT_OF_MEMORY, None),
+    "path": (Kind.UNSUPPORTED, None),
+    "wrong": (Kind.DIVERGE, "wrong_step"),
+}
+
+
+@pytest.mark.parametrize("fault", sorted(EXPECTED))
+def test_each_fault_has_its_verdict_and_the_next_case_agrees(fake_session, fault):
+    code = next(k for k, v in FAULTS.items() if v == fault)
+    verdict = execute(fake_session, adapter(), case_with(code))
+    kind, difference = EXPECTED[fault]
+    assert verdict.kind is kind, verdict
+    assert (verdict.identity.kind if verdict.identity else None) == difference
+    assert execute(fake_session, adapter(), case_with(5)).kind is Kind.AGREE
+
+
+def test_a_hang_is_cut_at_the_deadline_and_says_where_it_was():
+    with Session(fake_launch(), deadline_s=0.5) as session:
+        verdict = execute(session, adapter(), case_with(1004))
+        assert verdict.kind is Kind.HANG
+        assert "misbehaves" in verdict.evidence["stack"]
+        assert execute(session, adapter(), case_with(5)).kind is Kind.AGREE
+
+
+def test_what_a_dying_worker_printed_is_evidence(fake_session):
+    verdict = execute(fake_session, adapter(), case_with(1002))
+    assert "Segmentation fault" in verdict.evidence["output"]
+
+
+def test_workers_killed_at_random_moments_lose_no_case(tmp_path):
+    """The sum of verdicts equals the cases sent, whoever dies when."""
+    stop = threading.Event()
+    rng = random.Random(1)
+    with Session(fake_launch(), deadline_s=5.0) as session, Events(tmp_path) as events:
+
+        def killer() -> None:
+            while not stop.is_set():
+                time.sleep(rng.random() * 0.02)
+                try:
+                    os.kill(session.worker_pid_if_any or 2**22, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+        thread = threading.Thread(target=killer)
+        thread.start()
+        try:
+            seen: Counter[Kind] = Counter()
+            for i in range(400):
+                number = events.start(MISBEHAVES, choices=[])
+                verdict = execute(session, adapter(), case_with(5 + i % 400))
+                events.end(number, verdict)
+                seen[verdict.kind] += 1
+        finally:
+            stop.set()
+            thread.join()
+    assert seen.total() == 400
+    assert seen[Kind.CRASH] > 0 and seen[Kind.AGREE] > 0
+    assert set(seen) == {Kind.CRASH, Kind.AGREE}
+    written = event_reader.read(tmp_path)
+    assert sum(e["event"] == "start" for e in written) == sum(e["event"] == "end" for e in written) == 400
+
+
+def test_two_distinct_bugs_are_found_in_one_run(fake_session, tmp_path):
+    target = adapter("fake/fake/commit.checkpoint_steps/two_bugs")
+    with Events(tmp_path) as events:
+        campaign = Campaign(fake_session, [target], Options(max_seconds=20, max_examples=600, continue_on_failure=True), events)
+        campaign.run()
+    found = {(i.field, i.kind) for i in campaign.states[0].found}
+    assert found == {("current_step", "wrong_step"), ("checkpoint_step", "missing")}
+    small = {f.identity.field: f.belief.case for f in campaign.states[0].found.values()}
+    assert [r.committed for r in small["current_step"].requests] == [17]
+    assert small["checkpoint_step"].grid == 64 and len(small["checkpoint_step"].requests) == 1
+
+
+def test_the_same_seed_sends_the_same_cases(tmp_path):
+    sent = []
+    for run in range(2):
+        with Session(fake_launch()) as session, Events(tmp_path / str(run)) as events:
+            target = adapter("fake/fake/commit.checkpoint_steps/right")
+            Campaign(session, [target], Options(seed=7, max_seconds=30, max_examples=150), events).run()
+        sent.append([e["choices"] for e in event_reader.read(tmp_path / str(run)) if e["event"] == "start"])
+    shared = min(map(len, sent))
+    assert shared > 50
+    assert sent[0][:40] == sent[1][:40]
+
+
+def test_a_fault_that_does_not_repeat_is_flaky(fake_session):
+    """The fake fails in every other process; three fresh ones cannot all fail."""
+    from fuzz.strategies.case import shown_case
+    from fuzz.strategies.source import ReplaySource
+    from fuzz.verdict import Identity
+
+    identity = Identity(CONTRACT.name, MISBEHAVES, "current_step", "wrong_step")
+    choices = _choices_for(1013)
+    case, _ = shown_case(CONTRACT.name)(ReplaySource(choices))
+    assert case.requests[0].pre == 1013
+    belief = believe(fake_session, adapter(), choices, identity, lambda c, h, m: execute(fake_session, adapter(), c, h))
+    assert belief.kind is Kind.FLAKY
+    assert "of 3" in belief.rate
+
+
+def _choices_for(pre: int) -> list[int]:
+    """Choices of a one-request chain of grid 256 whose length is ``pre``."""
+    batch = [0, 0, 4, 0, 0, 0, 0, 0]  # grid 256, 4 draft tokens, verify, chain, tracking, integer types
+    request = [2, 1024 - pre, 0, 4, 0, 0]  # committed, distance to the boundary 4 * 256, slot
+    return [*batch, 1, *request, 0]

@@ -1,0 +1,177 @@
+"""Provisioning: whole or not at all, once, and safe when two run at once. `Tools` plays pip and Python."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fuzz.engines import imports, layers, overlay, tools
+from fuzz.engines.provision import installed, provision, remove
+from fuzz.engines.spec import parse
+from tests.fake_tools import COLD, FACTS, SPEC, Tools, fake, left_over, place, write  # noqa: F401 - fixtures
+
+
+def test_a_cold_start_builds_each_piece_once_and_a_warm_one_runs_nothing(fake, place):
+    first = provision(SPEC)
+    assert fake.steps == COLD
+    assert provision(SPEC) == first
+    assert fake.steps == COLD
+    assert left_over(place) == []
+
+
+def test_the_environment_is_the_overlay_before_the_pins_before_the_base(fake, place):
+    install = provision(SPEC)
+    assert [path.name.split("-")[0] for path in install.pythonpath] == ["sglang", "sglang", "base"]
+    assert install.pythonpath[0] == place.engines / "sglang-0.5.18"
+    assert install.python.is_relative_to(place.layers) and install.env["TRITON_INTERPRET"] == "1"
+    assert install.record["version"] == "0.5.18" and install.record["supported"]
+    assert install.record["layers"]["overlay"]["torch"] == FACTS["torch"]
+    assert provision(SPEC, device="cuda:0").env == {}
+
+
+def test_a_childs_environment_has_nothing_of_another_one(fake):
+    parent = {"PATH": "/bin", "PYTHONPATH": "/elsewhere", "PYTHONHOME": "/x", "SGLANG_USE_CPU_ENGINE": "1"}
+    child = provision(SPEC).environment(parent)
+    assert child["PATH"] == "/bin" and child["CUDA_VISIBLE_DEVICES"] == ""
+    assert "/elsewhere" not in child["PYTHONPATH"]
+    assert not {"PYTHONHOME", "SGLANG_USE_CPU_ENGINE"} & set(child)
+
+
+def test_an_overlay_leaves_out_what_verification_never_imports(fake, place):
+    root = provision(SPEC).pythonpath[0]
+    files = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    assert files == ["sglang/__init__.py", "sglang/srt/spec.py", layers.MANIFEST]
+
+
+def test_a_second_version_of_a_family_adds_an_overlay_only(fake):
+    provision(SPEC)
+    fake.steps.clear()
+    provision(parse("sglang==0.5.12"))
+    assert fake.steps == ["download:sglang==0.5.12", "import"]
+
+
+@pytest.mark.parametrize("damage", ["no manifest", "torn manifest", "file lost"])
+def test_a_half_written_overlay_is_rebuilt_and_only_that(fake, place, damage):
+    root = provision(SPEC).pythonpath[0]
+    if damage == "file lost":
+        (root / "sglang" / "srt" / "spec.py").unlink()
+    elif damage == "torn manifest":
+        (root / layers.MANIFEST).write_text('{"manifest_version": 1')
+    else:
+        (root / layers.MANIFEST).unlink()
+        (root / "stale.py").write_text("")
+    fake.steps.clear()
+    assert installed() == []
+    provision(SPEC)
+    assert fake.steps == ["download:sglang==0.5.18", "import"]
+    assert not (root / "stale.py").exists() and (root / "sglang" / "srt" / "spec.py").exists()
+    assert left_over(place) == []
+
+
+def test_byte_code_and_files_an_engine_adds_are_no_damage(fake):
+    root = provision(SPEC).pythonpath[0]
+    write(root / "sglang" / "__pycache__" / "spec.cpython-311.pyc")
+    write(root / "sglang" / "built.so")
+    fake.steps.clear()
+    provision(SPEC)
+    assert fake.steps == []
+
+
+def test_a_core_whose_interpreter_is_gone_is_rebuilt(fake):
+    python = provision(SPEC).python
+    python.unlink()
+    python.symlink_to("/no/such/python")
+    fake.steps.clear()
+    provision(SPEC)
+    assert fake.steps == ["venv", "install:core"]
+
+
+@pytest.mark.parametrize("step", COLD)
+def test_an_interruption_leaves_nothing_half_installed_and_only_the_missing_piece_is_repeated(fake, place, step):
+    fake.fail[step] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        provision(SPEC)
+    assert left_over(place) == [] and installed() == []
+    fake.fail.clear()
+    fake.steps.clear()
+    provision(SPEC)
+    start = {"install:core": "venv", "import": "download:sglang==0.5.18"}.get(step, step)
+    assert fake.steps == COLD[COLD.index(start) :]
+
+
+def test_what_a_killed_process_left_is_swept_away_by_the_next_one(fake, place):
+    write(place.layers / ".scrap-core-1-2" / "lib" / "half.py")
+    write(place.engines / ".scrap-sglang-0.5.18-1-2" / "half.py")
+    provision(SPEC)
+    assert left_over(place) == []
+
+
+def test_progress_tells_each_stage_and_never_goes_back(fake):
+    told = []
+    provision(SPEC, progress=lambda text, fraction: told.append((text, fraction)))
+    fractions = [fraction for _, fraction in told if fraction is not None]
+    assert fractions == sorted(fractions) and fractions[-1] == 1.0
+    assert {"Python environment with torch", "sglang 0.5.18: importing once"} <= {text for text, _ in told}
+
+
+def _provision_in_a_process(root: str, log: str, said: str) -> None:
+    os.environ["SPECORACLE_HOME"] = root
+    tools.run = Tools(Path(log), pause_s=0.2)
+    with Path(said).open("w") as stream:
+        provision(SPEC, progress=lambda text, fraction: print(text, file=stream, flush=True))
+
+
+def test_two_at_once_build_everything_once_and_the_second_says_that_it_waits(fake, place, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    log, said = tmp_path / "log", [tmp_path / "said0", tmp_path / "said1"]
+    both = [
+        context.Process(target=_provision_in_a_process, args=(str(place.root), str(log), str(each))) for each in said
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(timeout=60)
+    assert [each.exitcode for each in both] == [0, 0]
+    assert log.read_text().split("\n")[:-1] == COLD
+    assert sum("waiting: another process" in each.read_text() for each in said) == 1
+    assert left_over(place) == []
+
+
+def test_installed_lists_whole_versions_in_order_and_writes_nothing(fake, place):
+    assert installed() == [] and not place.root.exists()
+    for version in ("0.5.18", "0.5.10", "0.5.23"):
+        provision(parse(f"sglang=={version}"))
+    assert [each.spec.version for each in installed()] == ["0.5.10", "0.5.18", "0.5.23"]
+    shutil.rmtree(provision(parse("sglang==0.5.23")).pythonpath[1])
+    assert [each.spec.version for each in installed()] == ["0.5.10", "0.5.18"]
+
+
+def test_remove_takes_the_overlay_and_the_shared_pieces_that_nobody_needs(fake, place):
+    for version in ("0.5.18", "0.5.12", "0.5.23"):
+        provision(parse(f"sglang=={version}"))
+    remove(SPEC)
+    assert [each.spec.version for each in installed()] == ["0.5.12", "0.5.23"]
+    remove(parse("sglang==0.5.12"))
+    assert not list(place.layers.glob("sglang-to-0.5.20-*")) and list(place.layers.glob("sglang-from-*"))
+    remove(parse("sglang==0.5.23"))
+    assert list(place.layers.iterdir()) == [] and left_over(place) == []
+
+
+def test_a_checkout_is_used_where_its_package_lies_with_the_newest_pins(fake, tmp_path):
+    write(tmp_path / "repo" / "python" / "sglang" / "__init__.py")
+    install = provision(parse(f"sglang@{tmp_path / 'repo'}"))
+    assert install.pythonpath[0] == (tmp_path / "repo" / "python").resolve()
+    assert install.pythonpath[1].name.startswith(imports.load("sglang").families[-1]["pins"])
+    assert install.record["version"] is None and install.record["stubs"]
+    assert not any(step.startswith("download") for step in fake.steps)
+
+
+def test_a_local_engine_is_used_as_it_is(monkeypatch):
+    monkeypatch.setattr(tools, "run", lambda command, **options: ["warning", overlay.FACTS + "0.5.18"])
+    install = provision(parse("sglang==local"), python=Path("python-of-mine"), device="cuda")
+    assert install.pythonpath == () and install.env == {} and install.record["version"] == "0.5.18"
+    assert install.environment({"PYTHONPATH": "/mine"})["PYTHONPATH"] == "/mine"

@@ -1,0 +1,145 @@
+"""What a person is told when an engine cannot be had, and that nothing half-installed stays in the way."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from fuzz.engines import home, overlay, tools
+from fuzz.engines.provision import installed, provision, remove
+from fuzz.engines.spec import EngineSpec, parse
+from tests.fake_tools import NO_NETWORK, SPEC, error_of, failing, fake, left_over, place  # noqa: F401 - fixtures
+
+
+def test_offline_and_missing_is_inconclusive_and_touches_nothing(fake, place):
+    error = error_of(offline=True)
+    assert error.exit_code == 3 and "--offline" in str(error) and "sglang 0.5.18" in str(error)
+    assert fake.steps == [] and not place.root.exists()
+
+
+def test_offline_and_present_needs_nothing(fake):
+    first = provision(SPEC)
+    assert provision(SPEC, offline=True) == first
+
+
+def test_offline_names_the_piece_that_is_missing(fake):
+    shutil.rmtree(provision(SPEC).pythonpath[1])
+    assert "pinned for sglang-to-0.5.20" in str(error_of(offline=True))
+
+
+def test_no_network_is_one_clear_error(fake, place):
+    fake.fail["install:core"] = failing(NO_NETWORK)
+    error = error_of()
+    assert error.exit_code == 2
+    assert str(error).startswith("no network:") and "run the command again" in str(error)
+    assert left_over(place) == [] and list(place.layers.iterdir()) == []
+
+
+def test_a_version_that_is_not_published_lists_those_that_are(fake):
+    said = (
+        "ERROR: Could not find a version that satisfies the requirement sglang==0.5.18 (from versions: 0.5.17, 0.5.19)"
+    )
+    fake.fail["download:sglang==0.5.18"] = failing([said, "ERROR: No matching distribution found for sglang==0.5.18"])
+    error = error_of()
+    assert error.exit_code == 2 and "available: 0.5.17, 0.5.19" in str(error)
+
+
+def test_another_failure_of_pip_is_shown_as_its_last_meaningful_lines(fake):
+    noise = ["Collecting torch", "Traceback (most recent call last):", '  File "x.py", line 1', "", "[notice] new pip"]
+    fake.fail["install:base"] = failing([*noise, "ERROR: the wheel is torn"])
+    message = str(error_of())
+    assert message.endswith("(exit status 1):\n  ERROR: the wheel is torn")
+
+
+def test_a_step_past_its_deadline_says_so(fake):
+    fake.fail["install:core"] = failing(["Collecting torch"], returncode=None)
+    assert "passed its deadline" in str(error_of())
+
+
+@pytest.mark.parametrize("step", ["install:core", "install:base", "import"])
+def test_a_disk_that_fills_up_is_told_and_cleaned(fake, place, step):
+    fake.fail[step] = failing(["ERROR: Could not install packages: [Errno 28] No space left on device"])
+    error = error_of()
+    assert error.exit_code == 2 and "is full" in str(error) and "SPECORACLE_HOME" in str(error)
+    assert left_over(place) == []
+
+
+def test_a_disk_that_fills_up_while_unpacking_is_told_and_cleaned(fake, place, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(overlay, "unpack", full)
+    assert "is full" in str(error_of())
+    assert left_over(place) == [] and list(place.engines.iterdir()) == []
+
+
+def test_too_little_room_is_told_before_anything_runs(fake, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(9e9, 8e9, 1e9))
+    message = str(error_of())
+    assert "needs 2.0 GB, 1.0 GB are free" in message and fake.steps == []
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(fake, tmp_path):
+    (tmp_path / "file").write_text("")
+    error = error_of(home=tmp_path / "file" / "home")
+    assert error.exit_code == 2 and "cannot write the cache folder" in str(error) and "SPECORACLE_HOME" in str(error)
+
+
+def test_an_engine_that_does_not_import_is_not_installed(fake, place):
+    fake.fail["import"] = failing(["Traceback (most recent call last):", "ImportError: no cutlass"])
+    message = str(error_of())
+    assert "does not import here" in message and "ImportError: no cutlass" in message and "Traceback" not in message
+    assert installed() == [] and list(place.engines.iterdir()) == []
+
+
+def test_a_writer_that_never_ends_is_given_up_on(fake, place, monkeypatch):
+    monkeypatch.setattr(home, "LOCK_DEADLINE_S", 0)
+    monkeypatch.setattr(home, "LOCK_POLL_S", 0.01)
+    with place.writing(lambda text, fraction: None):
+        assert "another process has been provisioning" in str(error_of())
+
+
+@pytest.mark.parametrize("spec", [SPEC, EngineSpec("sglang", local=True)])
+def test_removing_what_is_not_there_says_what_is(fake, spec):
+    provision(parse("sglang==0.5.12"))
+    with pytest.raises(EngineError, match="provisioned: sglang==0.5.12|only published versions"):
+        remove(spec)
+
+
+def test_a_checkout_without_the_package_is_refused_before_anything_is_built(fake, tmp_path):
+    error = error_of(parse(f"sglang@{tmp_path}"))
+    assert "no package 'sglang'" in str(error) and fake.steps == []
+
+
+def test_a_local_engine_needs_an_interpreter(fake):
+    assert "--python" in str(error_of(parse("sglang==local")))
+
+
+def test_an_interpreter_without_the_engine_and_one_that_does_not_run_are_told_apart(tmp_path):
+    assert "has no sglang" in str(error_of(EngineSpec("sglang", local=True), python=Path(sys.executable)))
+    assert "cannot be run" in str(error_of(EngineSpec("sglang", local=True), python=tmp_path / "none"))
+
+
+def test_a_child_that_hangs_is_ended_with_its_children():
+    sleeper = "print(1, flush=True); import time; time.sleep(60)"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleeper!r}])"
+    start = time.monotonic()
+    with pytest.raises(tools.ToolFailed) as caught:
+        tools.run([sys.executable, "-c", code], deadline_s=2)
+    assert caught.value.returncode is None and caught.value.lines == ["1"]
+    assert time.monotonic() - start < 20
+
+
+def test_a_childs_output_arrives_line_by_line_with_its_status():
+    seen = []
+    code = "print('a'); print('b'); raise SystemExit(3)"
+    with pytest.raises(tools.ToolFailed) as caught:
+        tools.run([sys.executable, "-c", code], deadline_s=30, on_line=seen.append)
+    assert seen == caught.value.lines == ["a", "b"] and caught.value.returncode == 3
