@@ -22,7 +22,7 @@ from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe
 from fuzz.corpus import make, write
 from fuzz.events import Events
-from fuzz.executor import OUTSIDE_DOMAIN, prepare, send
+from fuzz.executor import prepare, send
 from fuzz.known import Known
 from fuzz.presentation import Presentation
 from fuzz.strategies.case import shown_case
@@ -34,7 +34,7 @@ from oracle import contracts
 SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
 HYPOTHESIS_EVERY = 4  # every so many slices Hypothesis looks for structure
 HYPOTHESIS_EXAMPLES = 40
-STOP_AFTER_REFUSALS = 200  # consecutive cases outside a target's domain
+STOP_AFTER_REFUSALS = 300  # consecutive cases outside a target's domain or path
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,9 @@ class Campaign:
     def _one(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> None:
         verdict = self._execute(state, case, how, choices)
         if verdict.kind is Kind.UNSUPPORTED:
-            reason = verdict.evidence["reason"]
             state.refused_in_a_row += 1
-            if not reason.startswith(OUTSIDE_DOMAIN) or state.refused_in_a_row >= STOP_AFTER_REFUSALS:
-                self._stop(state, reason)
+            if state.refused_in_a_row >= STOP_AFTER_REFUSALS:
+                self._stop(state, verdict.evidence["reason"])
             return
         state.refused_in_a_row = 0
         if verdict.red and verdict.identity not in state.found:

@@ -58,7 +58,7 @@ def make(
     """
     contract = contracts.get(contract_name)
     contract.domain(case)
-    kills = tuple(m.name for m in mutants_of(contract_name) if m.killed_by(contract, case))
+    kills = tuple(sorted(m.name for m in mutants_of(contract_name) if m.killed_by(contract, case)))
     legal = plain_outcome(contract.run(case)[0])
     return FrozenCase(
         contract_name, contract.version, slug, case, legal, reason, flags, links, provenance or {}, kills, presentation
@@ -117,7 +117,7 @@ def lint(corpus: Path = DEFAULT_CORPUS) -> list[Problem]:
 def refresh(frozen: FrozenCase) -> FrozenCase:
     """The case with its outcome and kills recomputed."""
     fresh = make(frozen.contract, frozen.case, slug=frozen.slug, reason=frozen.reason)
-    return replace(frozen, legal=fresh.legal, kills=tuple(sorted(fresh.kills)))
+    return replace(frozen, legal=fresh.legal, kills=fresh.kills)
 
 
 def format_all(corpus: Path = DEFAULT_CORPUS) -> list[Path]:

@@ -48,9 +48,10 @@ def probe(session: Session, adapter: Adapter) -> Support:
             return Support(adapter.id, adapter.contract, False, f"harness error: {verdict.evidence.get('message')}")
         if verdict.kind is not Kind.UNSUPPORTED:
             return Support(adapter.id, adapter.contract, True, "")
-        reason = verdict.evidence["reason"]
-        if not reason.startswith(OUTSIDE_DOMAIN):
-            break
+        # A target outside whose domain every probe lies is told apart from one that
+        # was asked and did not take its path: the second reason says more.
+        if not reason or reason.startswith(OUTSIDE_DOMAIN):
+            reason = verdict.evidence["reason"]
     return Support(adapter.id, adapter.contract, False, reason)
 
 

@@ -70,8 +70,8 @@ def restore(body: Any, arrays: list[np.ndarray]) -> Any:
         if body.keys() == {"array"}:
             return arrays[body["array"]]
         return {k: restore(v, arrays) for k, v in body.items()}
-    if isinstance(body, list) and body and isinstance(body[0], (dict, list)):
-        return [restore(v, arrays) for v in body]
+    if isinstance(body, list) and arrays:
+        return [restore(v, arrays) if isinstance(v, (dict, list)) else v for v in body]
     return body
 
 

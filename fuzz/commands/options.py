@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -83,13 +84,12 @@ def read_targets(engine: str, target: str, contract: str) -> list[Adapter]:
 
 
 def fresh_folder(out: Path | None, what: str) -> Path:
-    """The folder of a new run. One that already holds a run is refused, so that
-    nothing written before is lost."""
+    """The folder of a new run, not made yet. One that already holds a run is
+    refused, so that nothing written before is lost."""
     folder = out or Path("out") / f"{what}-{time.strftime('%Y%m%d-%H%M%S')}"
     if (folder / EVENTS_FILE).exists():
         raise click.UsageError(f"--out {folder} already holds a run; name another folder or move that one away")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"--out {folder} cannot be made: {error.strerror}") from None
+    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise click.UsageError(f"--out {folder} cannot be written: {existing} is no folder that you may write to")
     return folder

@@ -42,6 +42,7 @@ MUTANTS = (
     Mutant("no_commit", "missing_commit", "never commits the states", _order(lambda e: [x for x in e if x != COMMIT])),
     Mutant("no_preparation", "missing_commit", "never prepares the track slots", _order(lambda e: [x for x in e if x != PREPARE])),
     Mutant("commits_without_state", "nothing_case", "commits for a model without recurrent state", _order(lambda e: e if COMMIT in e or not e else [PREPARE, VERIFY, COMMIT, PUBLISH])),
+    Mutant("commits_when_idle", "nothing_case", "runs the whole round for an idle batch", lambda c: right(c) | {"order": [PREPARE, VERIFY, COMMIT, PUBLISH]} if not c.requests else _order(lambda e: e)(c)),
     Mutant("commit_before_verify", "order", "commits before the verify forward", _order(_swap(VERIFY, COMMIT))),
     Mutant("prepares_after_verify", "order", "prepares the track slots after verify", _order(_swap(PREPARE, VERIFY))),
     Mutant("publishes_before_commit", "order", "publishes the lengths before the commit", _order(_swap(COMMIT, PUBLISH))),

@@ -15,7 +15,8 @@ from math import prod
 
 from fuzz.strategies.source import Source, choice, flag
 from oracle.commit import stamps
-from oracle.commit.state_scatter import INT32_ELEMENTS, MAX_NUMBERS, NONE, Row, StateScatterCase
+from oracle.commit.state_case import MAX_NUMBERS, NONE, Row, StateScatterCase
+from oracle.commit.state_scatter import INT32_ELEMENTS
 
 MOST_ROWS = 6
 STATE_ENTRIES = ((1, 1, 2), (2, 3, 5), (1, 8, 16), (2, 1, 1), (1, 33, 32), (0, 0, 0))
@@ -40,7 +41,8 @@ def structure(source: Source) -> StateScatterCase:
     tracking = operation == "pool" or source.integer(0, 7) < 7
     indexed = operation == "verify" and source.integer(0, 3) == 3
     if operation == "pool":
-        state_entry, channels, steps, overlapping = state_entry if prod(state_entry) else (1, 1, 2), channels[:1], 1, False
+        channels, steps, overlapping = channels[:1], 1, False
+        state_entry = state_entry if prod(state_entry) else STATE_ENTRIES[0]
 
     def row(source: Source) -> tuple[int, int, int]:
         # Missing: 0 nothing, 1 the slot, 2 the track slot, 3 both.
@@ -57,7 +59,9 @@ def structure(source: Source) -> StateScatterCase:
     return with_rows(_far(_told_apart(case), far), drawn, slot_seed, row_seed)
 
 
-def with_rows(case: StateScatterCase, drawn: list[tuple[int, int, int]], slot_seed: int, row_seed: int) -> StateScatterCase:
+def with_rows(
+    case: StateScatterCase, drawn: list[tuple[int, int, int]], slot_seed: int, row_seed: int
+) -> StateScatterCase:
     """Give rows their slots and scratch rows; seed 0 counts upwards. Slot 0 is
     the engine's own, so it comes last."""
     slots, rows = [*range(1, case.slots), 0], list(range(case.scratch_rows))
@@ -109,4 +113,3 @@ def _far(case: StateScatterCase, far: int) -> StateScatterCase:
     longest = max(t.cells for ts in stamps.tensors_of(case).values() for t in ts)
     gap = min(INT32_ELEMENTS // longest, INT32_ELEMENTS // 4) - case.slots + far * case.slots // 5
     return dataclasses.replace(case, gap=gap)
-

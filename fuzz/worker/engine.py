@@ -36,6 +36,11 @@ class Engine:
 
         return torch
 
+    @property
+    def layout(self) -> Layout:
+        """How this call's arrays become tensors."""
+        return Layout(self.torch, self.device, self.strided)
+
     def symbol(self, key: str) -> Any:
         """The production object recorded under ``key``. Raises Unsupported with
         the missing symbol or import when this version does not have it."""
@@ -49,7 +54,7 @@ class Engine:
 
     def tensor(self, values: Any, dtype: str, *, contiguous: bool = False) -> Any:
         """A tensor laid out as the case's presentation asks."""
-        return Layout(self.torch, self.device, self.strided).tensor(values, dtype, contiguous=contiguous)
+        return self.layout.tensor(values, dtype, contiguous=contiguous)
 
     @contextmanager
     def production(self) -> Iterator[None]:

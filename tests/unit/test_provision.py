@@ -1,5 +1,6 @@
 """Provisioning: whole or not at all, once, and safe when two run at once. `Tools` plays pip and Python."""
 
+# ruff: noqa: F811 - a test's argument names the fixture that is imported here
 from __future__ import annotations
 
 import multiprocessing

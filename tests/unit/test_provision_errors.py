@@ -1,5 +1,6 @@
 """What a person is told when an engine cannot be had, and that nothing half-installed stays in the way."""
 
+# ruff: noqa: F811 - a test's argument names the fixture that is imported here
 from __future__ import annotations
 
 import errno
@@ -13,7 +14,7 @@ import pytest
 
 from fuzz.engines import home, overlay, tools
 from fuzz.engines.provision import installed, provision, remove
-from fuzz.engines.spec import EngineSpec, parse
+from fuzz.engines.spec import EngineError, EngineSpec, parse
 from tests.fake_tools import NO_NETWORK, SPEC, error_of, failing, fake, left_over, place  # noqa: F401 - fixtures
 
 

@@ -13,9 +13,11 @@ ADAPTER_MODULES = (
     "fuzz.engines.sglang.scatter_kernels",
     "fuzz.engines.sglang.scatter_backend",
     "fuzz.engines.sglang.eagle_commit",
+    "fuzz.engines.sglang.ngram_order",
     "fuzz.engines.sglang.eagle_order",
     "fuzz.engines.sglang.dflash_commit",
     "fuzz.engines.sglang.dflash_accept",
     "fuzz.engines.sglang.dspark",
     "fuzz.engines.sglang.dflash_order",
+    "fuzz.engines.sglang.dflash_v1",
 )

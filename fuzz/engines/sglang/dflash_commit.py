@@ -85,7 +85,7 @@ def start_attention_backends(engine: Any, worker: ClosedStub, module: str) -> No
     """
     worker._draft_worker = ClosedStub("draft_worker", init_attention_backends=lambda: None)
     for name, value in engine.fact(f"{module}.start_attributes").items():
-        setattr(worker, name, _START_VALUES[value])
+        vars(worker).setdefault(name, _START_VALUES[value])
     with ExitStack() as stack:
         for name, value in engine.fact(f"{module}.start_outside").items():
             stack.enter_context(mock.patch.object(engine.symbol(f"{module}.module"), name, _START_VALUES[value]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from fuzz.adapter import adapter
 from fuzz.engines.closed import ClosedStub
@@ -81,8 +82,6 @@ def eagle_v2(engine: Any, case: Any) -> dict[str, Any]:
          needs=("eagle.v2_worker", "eagle.fused_outputs"), execution="triton", accepts=short_enough)  # fmt: skip
 def eagle_v2_fused(engine: Any, case: Any) -> dict[str, Any]:
     """With the step indices that CUDA tensors get from the verify's own kernel."""
-    from unittest import mock
-
     from fuzz.engines.interpreter import cuda_tensors
 
     module, kernel = engine.symbol("eagle.common_module"), engine.symbol("eagle.fused_outputs")
@@ -109,10 +108,8 @@ def multi_layer_v2(engine: Any, case: Any) -> dict[str, Any]:
 
 def round_v1(engine: Any, case: Any, kind: str = KINDS[0]) -> Round:
     """One round of the v1 worker, which allocates KV itself and frees the rest."""
-    from unittest import mock
-
     torch = engine.torch
-    round_, cls = Round(engine, case), engine.symbol("eagle.v1_worker")
+    round_, cls = Round(engine, case, hidden_states=True), engine.symbol("eagle.v1_worker")
     verify_input = chain_input(round_)
 
     def extend(batch: Any) -> None:

@@ -33,10 +33,13 @@ def short_enough(case: Any) -> str | None:
 
 
 class Round:
-    """The record of one round of ``case``, and the parts that make one."""
+    """The record of one round of ``case``, and the parts that make one.
 
-    def __init__(self, engine: Any, case: Any):
-        self.engine, self.case = engine, case
+    ``hidden_states``: whether the target's forward returns them.
+    """
+
+    def __init__(self, engine: Any, case: Any, *, hidden_states: bool = False):
+        self.engine, self.case, self.hidden_states = engine, case, hidden_states
         self.order: list[str] = []
         self.published: list[int] = []
         self.hook = Hook(engine, on_call=lambda: self.order.append(COMMIT))
@@ -65,9 +68,10 @@ class Round:
         self.order.append(VERIFY)
         rows = len(self.case.pre) * self.case.draft_tokens
         logits = self.engine.torch.zeros(rows, VOCABULARY, device=self.engine.device)
+        hidden = logits[:, :1] if self.hidden_states else None
         return ClosedStub(
             "target output",
-            logits_output=ClosedStub("logits", next_token_logits=logits, hidden_states=None),
+            logits_output=ClosedStub("logits", next_token_logits=logits, hidden_states=hidden),
             routed_experts_output=None,
             indexer_topk_output=None,
             can_run_cuda_graph=False,
@@ -132,12 +136,15 @@ class Round:
             input_ids=torch.zeros(0, dtype=torch.int64, device=device),
             out_cache_loc=None,
             has_grammar=False,
+            grammar_needs_sync=_false,
             return_logprob=False,
             sampling_info=Sampling(len(case.pre)),
             req_to_token_pool=pool,
             token_to_kv_pool_allocator=allocator(),
             tree_cache=ClosedStub("tree cache", page_size=1),
-            model_config=ClosedStub("model configuration", vocab_size=VOCABULARY, think_end_id=None),
+            model_config=ClosedStub(
+                "model configuration", vocab_size=VOCABULARY, think_end_id=None, hidden_size=1, dtype=torch.float32
+            ),
             hisparse_coordinator=None,
             **attributes,
         )
@@ -147,7 +154,8 @@ class Round:
         next_slot = i % 2 if self.case.track_slot[i] >= 0 else None
         slots = pool.req_index_to_mamba_ping_pong_track_buffer_mapping[self.row(i)]
         return Request(
-            "request", rid=str(i), output_ids=[], mamba_next_track_idx=next_slot, mamba_ping_pong_track_buffer=slots,
+            "request", rid=str(i), output_ids=[], origin_input_ids=[0], origin_input_ids_unpadded=[0],
+            mamba_next_track_idx=next_slot, mamba_ping_pong_track_buffer=slots,
             kv=ClosedStub("request's KV", mamba_next_track_idx=next_slot),
         )  # fmt: skip
 

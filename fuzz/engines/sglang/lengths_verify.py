@@ -42,7 +42,7 @@ ANY_GRID = 256  # verify is handed no track slots, so no grid is used
 
 
 def is_tree(case: Any) -> bool:
-    return on_chain(case) is not None
+    return len(case.pre) > 0 and on_chain(case) is not None
 
 
 class Moves:
@@ -78,7 +78,7 @@ def run_verify(engine: Any, case: Any) -> tuple[Any, Moves]:
     )
     if idle:  # as the engine's sampling answers for an idle batch
         sampled = tuple(torch.empty(0, dtype=torch.int32) for _ in range(3))
-    pre = engine.tensor(case.pre, case.length_dtype)
+    pre = engine.tensor(case.pre, case.length_dtype, contiguous=True)
     locations = block_locations(case) if case.table_width else np.zeros(case.predicted.size, dtype=np.int64)
     pool = ClosedStub("pool", req_to_token=token_table(engine, case))
     batch = ClosedStub(
@@ -170,7 +170,9 @@ def _outside(engine: Any, sampled: tuple) -> Iterator[Any]:
 
 
 def _accepts(case: Any) -> str | None:
-    return "a real verify, not simulated acceptance" if case.simulated else None
+    if case.simulated:
+        return "a real verify, not simulated acceptance"
+    return "a tree's accepted path is moved by the token table" if is_tree(case) and not case.table_width else None
 
 
 @adapter(contract=CONTRACT, module="eagle_v2", symbol="verify", observes=("committed", "post", "bonus_token"),
@@ -220,7 +222,7 @@ def move_accepted(engine: Any, case: Any) -> dict[str, Any]:
     allocator = ClosedStub("allocator", get_kvcache=lambda: SimpleNamespace(move_kv_cache=moves.move_kv_cache))
     batch = ClosedStub(
         "batch",
-        seq_lens=engine.tensor(case.pre, case.length_dtype),
+        seq_lens=engine.tensor(case.pre, case.length_dtype, contiguous=True),
         req_pool_indices=engine.tensor(case.pool_row, "int64", contiguous=True),
         req_to_token_pool=pool,
         out_cache_loc=engine.tensor(block_locations(case), "int64", contiguous=True),

@@ -17,7 +17,7 @@ from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.scatter_kernels import CONTRACT
 from fuzz.engines.sglang.scatter_memory import Memory
 from fuzz.engines.sglang.scatter_state import CommitState
-from oracle.commit.state_scatter import NONE
+from oracle.commit.state_case import NONE
 
 TREE_TOPK, CHAIN_TOPK = 4, 1
 PADDED_ROWS = 2  # rows of a captured graph behind the batch's own, slot -1
@@ -38,7 +38,10 @@ def own_pool(case: Any) -> str | None:
 @adapter(
     contract=CONTRACT, module="hybrid_backend", symbol="update_mamba_state_after_mtp_verify",
     observes=("outside", "source_changed", "state", "windows"),
-    needs=("backend.class", "pool.class", "pool.dtypes", "pool.gdn_shape", "pool.gdn_params", "pool.kda_shape", "pool.kda_params"),
+    needs=(
+        "backend.class", "pool.class", "pool.dtypes",
+        "pool.gdn_shape", "pool.gdn_params", "pool.kda_shape", "pool.kda_params",
+    ),
     execution="triton", accepts=own_pool,
 )  # fmt: skip
 def commit(engine: Any, case: Any) -> dict[str, Any]:

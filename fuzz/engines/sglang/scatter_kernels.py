@@ -13,7 +13,7 @@ from typing import Any
 from fuzz.adapter import Unsupported, adapter
 from fuzz.engines.sglang.scatter_memory import Memory
 from fuzz.engines.sglang.scatter_state import CommitState
-from oracle.commit.state_scatter import NONE
+from oracle.commit.state_case import NONE
 
 CONTRACT = "commit.state_scatter"
 COMMIT, TRACK = ("slot", "step"), ("track_slot", "track_step")

@@ -13,7 +13,8 @@ import numpy as np
 
 from fuzz.engines.sglang.scatter_memory import BITS, Memory
 from oracle.commit import stamps
-from oracle.commit.state_scatter import NONE, UNTOUCHED
+from oracle.commit.state_case import NONE
+from oracle.commit.state_scatter import UNTOUCHED
 
 ENTRY_GAP = 8  # elements between the entries of a strided pool
 SPARE_ROWS = 1  # the engine allocates one scratch row more than it has requests
