@@ -28,7 +28,7 @@ def structure(source: Source) -> StateScatterCase:
     """One case; simplest: one row that commits its first step."""
     operation = "pool" if source.integer(0, 2) == 2 else "verify"
     state_dtype = choice(source, ("float32", "bfloat16", "float16"))
-    window_dtype = choice(source, ("bfloat16", "float32", "float16"))
+    window_dtype = choice(source, ("bfloat16", "bfloat16", "float32", "float16"))
     dtypes = ("int32", "int64", "int64") if not flag(source) else tuple(
         choice(source, ("int32", "int64")) for _ in range(3)
     )  # fmt: skip

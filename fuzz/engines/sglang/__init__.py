@@ -19,5 +19,6 @@ ADAPTER_MODULES = (
     "fuzz.engines.sglang.dflash_accept",
     "fuzz.engines.sglang.dspark",
     "fuzz.engines.sglang.dflash_order",
+    "fuzz.engines.sglang.dspark_order",
     "fuzz.engines.sglang.dflash_v1",
 )

@@ -28,11 +28,11 @@ class CommitHook:
         if self._on_call is not None:
             self._on_call()
 
-    def backend(self, *, present: bool, **attributes: Any) -> ClosedStub:
+    def backend(self, *, present: bool, absent: tuple[str, ...] = (), **attributes: Any) -> ClosedStub:
         """An attention backend that has the hook, or has none."""
         if present:
-            return ClosedStub("attention backend", **{HOOK: self}, **attributes)
-        return ClosedStub("attention backend", absent=(HOOK,), **attributes)
+            return ClosedStub("attention backend", absent, **{HOOK: self}, **attributes)
+        return ClosedStub("attention backend", (HOOK, *absent), **attributes)
 
     def observed(self, track_slots: list[int]) -> dict[str, Any]:
         """``commits``, ``current_step`` and the effective ``checkpoint_step``.

@@ -9,7 +9,6 @@ publishing) is the engine's.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, nullcontext
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -22,7 +21,6 @@ from fuzz.engines.sglang.round import Round, WorkerStub, chains, tracked_request
 from fuzz.engines.sglang.settings import settings
 
 MASK_TOKEN = 3
-NOT_A_TOKEN = -1
 
 
 @adapter(
@@ -46,7 +44,7 @@ def drive(engine: Any, case: Any) -> tuple[Round, Any]:
     requests, pool = tracked_requests(engine, case)
     with settings(engine, interval=case.grid, extra_buffer=case.tracking) as config, stand_ins(engine):
         worker = _worker(engine, case, config, seen, block, predicted)
-        seen.batch = batch(engine, case, requests, pool, _draft_input(engine, block))
+        seen.batch = batch(engine, case, requests, pool, draft_input(engine, block))
         with engine.production():
             result = engine.symbol("dflash.forward")(worker, seen.batch, on_publish=seen.publish)
     engine.require_path(worker._use_triton_prepare_block and worker._use_triton_accept_bonus, "Triton kernels")
@@ -81,7 +79,7 @@ def batch(engine: Any, case: Any, requests: Any, pool: Any, spec_info: Any) -> C
     )
 
 
-def _draft_input(engine: Any, block: Any) -> Any:
+def draft_input(engine: Any, block: Any) -> Any:
     """What the previous round carried over: the current token of each row."""
     made = engine.symbol("dflash.draft_input").create_idle_input("cpu")
     name = engine.fact("dflash.draft_input_token")
@@ -113,16 +111,9 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         kv_index_translator=ClosedStub("kv_index_translator", plan=lambda **_: plan),
     )
 
-    def target_forward(batch: Any = None, **_: Any) -> Any:
-        seen.verified()
-        logits = SimpleNamespace(next_token_logits=Predictions(predicted.flatten()), hidden_states=hidden)
-        return SimpleNamespace(
-            logits_output=logits, can_run_cuda_graph=False, routed_experts_output=None, indexer_topk_output=None
-        )
-
-    def draft_forward(_: Any) -> Any:
-        return SimpleNamespace(logits_output=SimpleNamespace(hidden_states=hidden), can_run_graph=False)
-
+    drafted = ClosedStub(
+        "draft output", logits_output=ClosedStub("draft logits", hidden_states=hidden), can_run_graph=False
+    )
     worker = WorkerStub(
         engine.symbol("dflash.worker_class"),
         server_args=config,
@@ -130,11 +121,9 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         tp_rank=0,
         block_size=width,
         model_runner=runner,
-        _target_worker=ClosedStub(
-            "target_worker", model_runner=runner, forward_batch_generation=target_forward
-        ),
+        _target_worker=target_worker(engine, seen, runner, predicted),
         draft_model_runner=ClosedStub(
-            "draft_model_runner", forward=draft_forward, tp_group=None, kv_index_translator=None
+            "draft_model_runner", forward=lambda _: drafted, tp_group=None, kv_index_translator=None
         ),
         draft_model=ClosedStub("draft model", absent=("is_nemotron_35_draft",)),
         use_compact_draft_cache=False,
@@ -165,6 +154,27 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
     if not asks_hook:
         start_attention_backends(engine, worker, "dflash")
     return worker
+
+
+def target_worker(engine: Any, seen: Round, runner: ClosedStub, predicted: Any) -> ClosedStub:
+    """The target: its forward is the round's verify and predicts ``predicted``."""
+
+    def forward(*_: Any, **__: Any) -> ClosedStub:
+        seen.verified()
+        logits = ClosedStub(
+            "target logits",
+            next_token_logits=Predictions(predicted.flatten()),
+            hidden_states=engine.torch.zeros(predicted.numel(), 1),
+        )
+        return ClosedStub(
+            "target output",
+            logits_output=logits,
+            can_run_cuda_graph=False,
+            routed_experts_output=None,
+            indexer_topk_output=None,
+        )
+
+    return ClosedStub("target_worker", model_runner=runner, forward_batch_generation=forward)
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from unittest import mock
 
 from fuzz.adapter import adapter
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.dflash_order import MASK_TOKEN, batch
-from fuzz.engines.sglang.predictions import Predictions
+from fuzz.engines.sglang.dflash_order import MASK_TOKEN, batch, target_worker
 from fuzz.engines.sglang.round import Round, WorkerStub, chains, tracked_requests
 from fuzz.engines.sglang.settings import settings
 
@@ -130,11 +129,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         restore_state=lambda _: None,
     )
 
-    def target_forward(*_: Any, **__: Any) -> Any:
-        seen.verified()
-        logits = SimpleNamespace(next_token_logits=Predictions(predicted.flatten()), hidden_states=hidden)
-        return SimpleNamespace(logits_output=logits, can_run_cuda_graph=False)
-
+    drafted = ClosedStub("draft output", logits_output=ClosedStub("draft logits", hidden_states=hidden))
     return WorkerStub(
         engine.symbol("dflash_v1.worker_class"),
         server_args=config,
@@ -143,14 +138,14 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         page_size=1,
         block_size=width,
         model_runner=runner,
-        target_worker=ClosedStub("target_worker", model_runner=runner, forward_batch_generation=target_forward),
+        target_worker=target_worker(engine, seen, runner, predicted),
         draft_model_runner=ClosedStub(
             "draft_model_runner",
             token_to_kv_pool_allocator=allocator,
             token_to_kv_pool=None,
             req_to_token_pool=ClosedStub("draft req_to_token_pool", req_to_token=None),
             attn_backend=None,
-            forward=lambda _: SimpleNamespace(logits_output=SimpleNamespace(hidden_states=hidden)),
+            forward=lambda _: drafted,
         ),
         _mask_token_id=MASK_TOKEN,
         _block_pos_offsets=torch.arange(width),

@@ -11,11 +11,13 @@ from math import prod
 from typing import Any
 
 from fuzz.adapter import Unsupported, adapter
+from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.scatter_memory import Memory
 from fuzz.engines.sglang.scatter_state import CommitState
 from oracle.commit.state_case import NONE
 
 CONTRACT = "commit.state_scatter"
+LAUNCH_CONVOLUTIONS = 8  # one launch describes at most these
 COMMIT, TRACK = ("slot", "step"), ("track_slot", "track_step")
 
 
@@ -32,8 +34,8 @@ def verify_with_windows(case: Any) -> str | None:
 
 
 def one_launch_for_all(case: Any) -> str | None:
-    if case.indexed_source:
-        return "its caller uses the kernel per convolution when rows are indexed"
+    if case.window_dtype != "bfloat16" or len(case.window_channels) > LAUNCH_CONVOLUTIONS or case.indexed_source:
+        return "its caller launches once per convolution"
     return verify_with_windows(case)
 
 
@@ -91,7 +93,8 @@ def windows(engine: Any, case: Any) -> dict[str, Any]:
     execution="triton", accepts=one_launch_for_all,
 )  # fmt: skip
 def windows_in_one_launch(engine: Any, case: Any) -> dict[str, Any]:
-    """Its caller asks first whether the tensors suit it; so does this."""
+    """Its caller asks first whether the tensors suit it; so does this. The
+    descriptors that it keeps by address are kept between cases, too."""
     with Memory(engine.torch, engine.device) as memory:
         state = CommitState(engine, memory, case, strided_pool=engine.fact("scatter.strided_pool_in_one_launch"))
         pairs = list(zip(state.make_pools("windows"), state.make_scratch("windows"), strict=True))
@@ -102,6 +105,33 @@ def windows_in_one_launch(engine: Any, case: Any) -> dict[str, Any]:
         with engine.production():
             engine.symbol("scatter.multi")(pairs, *rows)
         return state.observe("windows")
+
+
+@adapter(
+    contract=CONTRACT, module="scatter", symbol="scatter_mamba_states_after_mtp_verify",
+    observes=("outside", "source_changed", "state", "windows"), needs=("scatter.caches",), execution="triton",
+    accepts=lambda case: None if case.operation == "verify" else "copies from the verify scratch only",
+)  # fmt: skip
+def all_caches(engine: Any, case: Any) -> dict[str, Any]:
+    """What backends call: it chooses the launches for state and windows."""
+    from fuzz.engines import interpreter
+
+    with Memory(engine.torch, engine.device) as memory:
+        state = CommitState(engine, memory, case, strided_pool=engine.fact("scatter.strided_pool"))
+        nothing = engine.torch.zeros((case.layers, case.slots, *case.state_entry), dtype=state.dtype("state"))
+        caches = ClosedStub(
+            "mamba_caches",
+            temporal=(state.make_pools("state") or [nothing])[0],
+            intermediate_ssm=(state.make_scratch("state") or [nothing])[0],
+            conv=state.make_pools("windows"),
+            intermediate_conv_window=state.make_scratch("windows"),
+        )
+        track = [state.index(n) for n in TRACK] if case.tracking else [None, None]
+        arguments = [state.index(n) for n in COMMIT] + track + list(source_argument(engine, case, state))
+        memory.seal()
+        with interpreter.cuda_tensors(), engine.production():
+            engine.symbol("scatter.caches")(caches, *arguments)
+        return state.observe("state", "windows")
 
 
 @adapter(
