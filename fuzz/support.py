@@ -93,5 +93,6 @@ def write(corpus: Path, engine: str, version: str, device: str, found: list[Supp
         lines.append(f'\n["{name}"]\n')
         for where, targets in sorted(table[name].items()):
             lines.append(f"{where} = [\n" + "".join(f'    "{t}",\n' for t in targets) + "]\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(lines), encoding="utf-8")
     return path

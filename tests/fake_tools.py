@@ -25,6 +25,7 @@ class Tools:
 
     def __init__(self, log: Path | None = None, pause_s: float = 0.0):
         self.steps: list[str] = []
+        self.commands: list[list[str]] = []
         self.fail: dict[str, BaseException] = {}
         self.log, self.pause_s = log, pause_s
 
@@ -32,6 +33,7 @@ class Tools:
         words = [str(word) for word in command]
         step = self.step(words)
         self.steps.append(step)
+        self.commands.append(words)
         if self.log:
             with self.log.open("a") as stream:
                 stream.write(step + "\n")
@@ -57,6 +59,7 @@ class Tools:
     def do_install(self, words):
         if "--target" in words:
             write(Path(words[words.index("--target") + 1]) / "package" / "__init__.py")
+            write(Path(words[words.index("--target") + 1]) / "package" / "__pycache__" / "__init__.pyc")
 
     def do_download(self, words):
         into = Path(words[words.index("--dest") + 1])

@@ -134,11 +134,8 @@ def interpreter(core_path: Path) -> Path:
 
 def count_files(path: Path) -> int:
     """Files of a piece without byte code, which importing adds, and without the manifest itself."""
-    total = 0
-    for _folder, subfolders, files in os.walk(path):
-        subfolders[:] = [each for each in subfolders if each != "__pycache__"]
-        total += sum(not each.endswith(".pyc") and each != MANIFEST for each in files)
-    return total
+    found = (name for _folder, _folders, files in os.walk(path) for name in files)
+    return sum(not name.endswith(".pyc") and name != MANIFEST for name in found)
 
 
 def pip(home: Home, arguments: list, on_line: Callable[[str], None], python: Path | None = None) -> None:

@@ -102,7 +102,10 @@ def explain(failure: ToolFailed, what: str, root: Path) -> EngineError:
 
 
 def last_lines(lines: Sequence[str]) -> str:
-    """The last lines that carry meaning; ERROR lines win over the rest."""
+    """The last lines that carry meaning; ERROR lines win over the rest, and of a traceback only its message is kept."""
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback")]
+    if starts:
+        lines = [line for line in lines[starts[-1] :] if not line[:1].isspace()]
     kept = [line.rstrip() for line in lines if not NOISE.search(line)]
     errors = [line for line in kept if line.lstrip().startswith(("ERROR", "error:"))]
     return "\n".join("  " + line for line in (errors or kept)[-SHOWN_LINES:])

@@ -21,7 +21,7 @@ from oracle.commit.state_scatter import INT32_ELEMENTS
 MOST_ROWS = 6
 STATE_ENTRIES = ((1, 1, 2), (2, 3, 5), (1, 8, 16), (2, 1, 1), (1, 33, 32), (0, 0, 0))
 CHANNELS = ((2,), (6,), (6, 10), (342,), (2, 400, 4), (1,) * 9)
-WIDE_STEPS, WIDE_ENTRY = 2048, (1, 32, 32)  # 2^31 elements of scratch in 1024 rows, one block each
+WIDE_STEPS, WIDE_ENTRY = 4096, (1, 16, 16)  # 2^31 elements of scratch in 2048 rows: about a second a case
 
 
 def structure(source: Source) -> StateScatterCase:
@@ -35,6 +35,7 @@ def structure(source: Source) -> StateScatterCase:
     state_entry, channels = choice(source, STATE_ENTRIES), choice(source, CHANNELS)
     width, first = source.integer(1, 4), flag(source)
     far = source.integer(0, 11) if source.integer(0, 3) == 3 else 0
+    far = far if far < 11 or flag(source) else 0
     layers = source.integer(1, 3)
     steps = source.integer(1, 8)
     overlapping = flag(source)

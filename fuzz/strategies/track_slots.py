@@ -33,7 +33,15 @@ def structure(source: Source) -> TrackSlotsCase:
         position = NONE if source.integer(0, 7) == 7 else source.integer(0, size - 1)
         planned = source.integer(0, size - 1) if lazy else 0
         second_slot = not lazy or source.integer(0, 3) < 3
-        return max(0, pre), committed, committed - cut, position, planned, second_slot, source.integer(0, MOST_SKIPPED_ROWS)
+        return (
+            max(0, pre),
+            committed,
+            committed - cut,
+            position,
+            planned,
+            second_slot,
+            source.integer(0, MOST_SKIPPED_ROWS),
+        )
 
     requests, row, slot = [], 0, 0
     for pre, committed, retained, position, planned, second_slot, skipped in source.records(request, 1, MAX_REQUESTS):

@@ -121,7 +121,7 @@ def domain(case: LengthsCase) -> str:
         require(not case.simulated or r.path[-1] == len(r.path) - 1, f"{where}.path: simulated rounds verify chains")
         longest = max(len(r.path), simulated_length(case))
         require(
-            0 <= r.pre and r.pre + longest + case.draft_tokens <= limit,
+            r.pre >= 0 and r.pre + longest + case.draft_tokens <= limit,
             f"{where}.pre: the following block must end at or below {limit}",
         )
     return FUNCTIONAL

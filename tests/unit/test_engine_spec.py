@@ -15,13 +15,14 @@ SUPPORTED = ["0.5.10", "0.5.12", "0.5.14", "0.5.16", "0.5.18", "0.5.20", "0.5.22
 
 def test_a_bare_name_is_the_default_version_or_what_the_given_interpreter_has():
     assert parse("sglang") == EngineSpec("sglang", version="0.5.23")
+    assert parse(" sglang ") == parse("sglang")
     assert parse("sglang", has_python=True) == EngineSpec("sglang", local=True)
 
 
 def test_a_version_a_local_engine_and_a_checkout_are_told_apart(tmp_path):
     assert parse(" sglang == 0.5.18 ") == EngineSpec("sglang", version="0.5.18")
     assert parse("sglang==local") == EngineSpec("sglang", local=True)
-    assert parse(f"sglang@{tmp_path}") == EngineSpec("sglang", path=tmp_path.resolve())
+    assert parse(f" sglang@{tmp_path} ") == EngineSpec("sglang", path=tmp_path.resolve())
 
 
 def test_a_spec_prints_as_it_is_written(tmp_path):

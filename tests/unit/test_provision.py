@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.engines import imports, layers, overlay, tools
+from fuzz.engines import home, imports, layers, overlay, tools
 from fuzz.engines.provision import installed, provision, remove
 from fuzz.engines.spec import parse
 from tests.fake_tools import COLD, FACTS, SPEC, Tools, fake, left_over, place, write  # noqa: F401 - fixtures
@@ -22,6 +22,12 @@ def test_a_cold_start_builds_each_piece_once_and_a_warm_one_runs_nothing(fake, p
     assert provision(SPEC) == first
     assert fake.steps == COLD
     assert left_over(place) == []
+
+
+def test_only_torch_brings_its_dependencies(fake):
+    provision(SPEC)
+    with_dependencies = [step for step, words in zip(fake.steps, fake.commands) if "--no-deps" not in words]
+    assert with_dependencies == ["venv", "install:core", "import"]
 
 
 def test_the_environment_is_the_overlay_before_the_pins_before_the_base(fake, place):
@@ -46,6 +52,13 @@ def test_an_overlay_leaves_out_what_verification_never_imports(fake, place):
     root = provision(SPEC).pythonpath[0]
     files = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
     assert files == ["sglang/__init__.py", "sglang/srt/spec.py", layers.MANIFEST]
+
+
+def test_a_warm_start_does_not_wait_for_a_writer(fake, place, monkeypatch):
+    provision(SPEC)
+    monkeypatch.setattr(home, "LOCK_DEADLINE_S", 0)
+    with place.writing(lambda text, fraction: None):
+        assert provision(SPEC).spec == SPEC
 
 
 def test_a_second_version_of_a_family_adds_an_overlay_only(fake):
@@ -73,9 +86,10 @@ def test_a_half_written_overlay_is_rebuilt_and_only_that(fake, place, damage):
     assert left_over(place) == []
 
 
-def test_byte_code_and_files_an_engine_adds_are_no_damage(fake):
-    root = provision(SPEC).pythonpath[0]
-    write(root / "sglang" / "__pycache__" / "spec.cpython-311.pyc")
+def test_byte_code_that_comes_or_goes_and_files_an_engine_adds_are_no_damage(fake):
+    root, pins, _ = provision(SPEC).pythonpath
+    shutil.rmtree(pins / "package" / "__pycache__")
+    write(root / "sglang" / "__pycache__" / "spec.pyc")
     write(root / "sglang" / "built.so")
     fake.steps.clear()
     provision(SPEC)

@@ -76,7 +76,9 @@ def _pool(engine: Any, requests: list[ClosedStub], case: Any) -> ClosedStub:
         engine.symbol("boundary.pool"),
         "pool",
         mamba_ping_pong_track_buffer_size=case.slots.shape[1],
-        req_index_to_mamba_ping_pong_track_buffer_mapping=engine.torch.zeros(rows, case.slots.shape[1], dtype=engine.torch.int64),
+        req_index_to_mamba_ping_pong_track_buffer_mapping=engine.torch.zeros(
+            rows, case.slots.shape[1], dtype=engine.torch.int64
+        ),
         mamba_allocator=ClosedStub("allocator", free=lambda slots: None),
     )
 
@@ -103,7 +105,9 @@ def settle(engine: Any, case: Any) -> list[ClosedStub]:
         mamba_track_buffer_indices=[int(p) for p in (case.planned if case.lazy else case.position)],
         mamba_lazy_spec_track_positions_cpu=[int(p) for p in case.planned] if case.lazy else None,
     )
-    worker = ClosedStub("worker", speculative_num_draft_tokens=case.draft_tokens, on_verify_complete_cpu=lambda *_, **__: None)
+    worker = ClosedStub(
+        "worker", speculative_num_draft_tokens=case.draft_tokens, on_verify_complete_cpu=lambda *_, **__: None
+    )
     processor = bound(
         engine.symbol("boundary.processor"),
         "result processor",

@@ -14,6 +14,8 @@ from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.launches import counted
 from fuzz.engines.sglang.predictions import Predictions
 
+KERNEL = "_dflash_accept_bonus_contig_kernel"
+FUSED_KERNEL = "_fused_correct_drafts_and_bonus_kernel"
 POISON = -977  # no token, length or count of any case
 
 
@@ -35,20 +37,18 @@ def _accept_block(engine: Any, case: Any, *, triton: bool) -> tuple[Any, ...]:
     """Accepted, committed, bonus, emitted and new lengths of one call."""
     block, predicted = _block(engine, case)
     rows, width = block.shape
-    worker = accept_worker(engine, width, triton)
+    worker = _worker(engine, width, triton)
     pre = engine.tensor(case.pre, "int64")
-    worker.block_size = width
-    with counted(engine.symbol("dflash.accept_module"), "_dflash_accept_bonus_contig_kernel") as launches:
-        with engine.production():
-            answer = engine.symbol("dflash.accept_block")(
-                worker,
-                candidates=block,
-                next_token_logits=Predictions(predicted.flatten()),
-                sampling_info=None,
-                draft_input=ClosedStub("draft_input"),
-                prefix_lens=pre,
-                bs=rows,
-            )
+    with counted(engine.symbol("dflash.accept_module"), KERNEL) as launches, engine.production():
+        answer = engine.symbol("dflash.accept_block")(
+            worker,
+            candidates=block,
+            next_token_logits=Predictions(predicted.flatten()),
+            sampling_info=None,
+            draft_input=ClosedStub("draft_input"),
+            prefix_lens=pre,
+            bs=rows,
+        )
     if triton:
         engine.require_path(launches.count == 1 and worker._use_triton_accept_bonus, "Triton accept kernel")
     else:
@@ -56,7 +56,7 @@ def _accept_block(engine: Any, case: Any, *, triton: bool) -> tuple[Any, ...]:
     return answer[:5]
 
 
-def accept_worker(engine: Any, width: int, triton: bool, **attributes: Any) -> ClosedStub:
+def _worker(engine: Any, width: int, triton: bool) -> ClosedStub:
     """A worker with what accepting a block reads; ``_next_accept_bonus_buffers``
     is the engine's own, on buffers that hold poison."""
     worker = ClosedStub(
@@ -68,16 +68,19 @@ def accept_worker(engine: Any, width: int, triton: bool, **attributes: Any) -> C
         _tp_sync=ClosedStub("tp_sync", sync=lambda *_: None),
         _accept_bonus_buffer_cap=0,
         _accept_bonus_buffer_slot=0,
-        **attributes,
     )
 
     def ensure(bs: int) -> None:
         fresh = worker._accept_bonus_buffer_cap < bs
         engine.symbol("dflash.accept_buffers")(worker, bs)
         if fresh:
-            for buffer in (worker._accept_len_buf, *worker._commit_lens_bufs, *worker._bonus_id_bufs):
-                buffer.fill_(POISON)
-            for buffer in (*worker._out_tokens_bufs, *worker._new_seq_lens_bufs):
+            pairs = (
+                worker._commit_lens_bufs,
+                worker._bonus_id_bufs,
+                worker._out_tokens_bufs,
+                worker._new_seq_lens_bufs,
+            )
+            for buffer in (worker._accept_len_buf, *(b for pair in pairs for b in pair)):
                 buffer.fill_(POISON)
 
     worker._ensure_accept_bonus_buffers = ensure
@@ -143,11 +146,8 @@ def accept_kernel(engine: Any, case: Any) -> dict[str, Any]:
     bonus = poisoned(rows, dtype=getattr(torch, engine.fact("dflash.bonus_dtype")))
     out_tokens, post = poisoned(rows, width, dtype=torch.int64), poisoned(rows, dtype=torch.int64)
     pre = engine.tensor(case.pre, "int64")
-    with counted(engine.symbol("dflash.accept_module"), "_dflash_accept_bonus_contig_kernel") as launches:
-        with engine.production():
-            engine.symbol("dflash.accept_kernel")(
-                block, predicted, accepted, committed, bonus, out_tokens, pre, post
-            )
+    with counted(engine.symbol("dflash.accept_module"), KERNEL) as launches, engine.production():
+        engine.symbol("dflash.accept_kernel")(block, predicted, accepted, committed, bonus, out_tokens, pre, post)
     engine.require_path(launches.count == 1, "Triton accept kernel")
     return {
         "accepted": accepted,
@@ -176,7 +176,7 @@ def correct_drafts(engine: Any, case: Any) -> dict[str, Any]:
 @adapter(
     contract="verify.greedy_chain",
     module="dflash",
-    symbol="_fused_correct_drafts_and_bonus_kernel",
+    symbol=FUSED_KERNEL,
     observes=("accepted", "bonus_token"),
     needs=("dflash.correct_drafts", "dflash.correct_drafts_kernel", "dflash.correct_drafts_module"),
     execution="triton",
@@ -186,10 +186,8 @@ def correct_drafts_kernel(engine: Any, case: Any) -> dict[str, Any]:
     from fuzz.engines.interpreter import cuda_tensors
 
     block, predicted = engine.tensor(case.block, "int64"), engine.tensor(case.predicted, "int64")
-    with counted(
-        engine.symbol("dflash.correct_drafts_module"), "_fused_correct_drafts_and_bonus_kernel"
-    ) as launches:
-        with cuda_tensors(), engine.production():
-            accepted, bonus = engine.symbol("dflash.correct_drafts")(candidates=block, target_predict=predicted)
+    module = engine.symbol("dflash.correct_drafts_module")
+    with counted(module, FUSED_KERNEL) as launches, cuda_tensors(), engine.production():
+        accepted, bonus = engine.symbol("dflash.correct_drafts")(candidates=block, target_predict=predicted)
     engine.require_path(launches.count == 1, "fused kernel")
     return {"accepted": accepted, "bonus_token": bonus}

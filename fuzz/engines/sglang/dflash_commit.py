@@ -70,7 +70,10 @@ def _worker(engine: Any, config: Any, hook: CommitHook, recurrent: bool, has_hoo
         backend = hook.backend(present=has_hook)
     runner = ClosedStub("model_runner", attn_backend=backend, model=None, model_config=model_config(recurrent))
     worker = ClosedStub(
-        "worker", server_args=config, model_runner=runner, target_worker=ClosedStub("target_worker", model_runner=runner)
+        "worker",
+        server_args=config,
+        model_runner=runner,
+        target_worker=ClosedStub("target_worker", model_runner=runner),
     )
     if engine.fact("dflash.nothing_to_commit") == "flag":
         start_attention_backends(engine, worker, "dflash")

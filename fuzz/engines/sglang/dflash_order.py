@@ -17,38 +17,86 @@ from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.commit_hook import model_config
 from fuzz.engines.sglang.dflash_commit import start_attention_backends
 from fuzz.engines.sglang.predictions import Predictions
-from fuzz.engines.sglang.round import Round, WorkerStub, chains, tracked_requests
+from fuzz.engines.sglang.round import (
+    FIELDS,
+    HANDED,
+    Round,
+    WorkerStub,
+    chains,
+    given_chains,
+    tracked_requests,
+    untracked,
+)
 from fuzz.engines.sglang.settings import settings
 
 MASK_TOKEN = 3
+NEEDS = ("settings.config", "dflash.forward", "dflash.worker_class", "dflash.draft_input")
 
 
 @adapter(
     contract="commit.call_order",
     module="dflash",
     symbol="forward_batch_generation",
-    observes=("order", "current_step", "checkpoint_step", "published"),
-    needs=("settings.config", "dflash.forward", "dflash.worker_class", "dflash.draft_input"),
+    observes=FIELDS,
+    needs=NEEDS,
     execution="worker",
 )
 def call_order(engine: Any, case: Any) -> dict[str, Any]:
-    seen, result = drive(engine, case)
+    return _recorded(engine, case, Round(case))
+
+
+@adapter(
+    contract="commit.call_order",
+    module="dflash",
+    symbol="forward_batch_generation.handed_steps",
+    observes=HANDED,
+    needs=NEEDS,
+    execution="worker",
+)
+def handed_steps(engine: Any, case: Any) -> dict[str, Any]:
+    """The same round with a batch that holds its track slots already."""
+    return _recorded(engine, case, Round(case, holds_tracks=True))
+
+
+def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:
+    result = drive(engine, case, seen, *chains(engine, case))
     seen.check_recorded_fact(engine.fact("dflash.batch_lengths_at_commit"))
     return seen.observed(result.new_seq_lens.tolist())
 
 
-def drive(engine: Any, case: Any) -> tuple[Round, Any]:
-    """Run one round of the worker and return what was seen and its result."""
-    seen = Round(case)
-    block, predicted = chains(engine, case)
+@adapter(
+    contract="verify.greedy_chain",
+    module="dflash",
+    symbol="forward_batch_generation",
+    observes=("committed", "post", "bonus_token", "emitted"),
+    needs=NEEDS,
+    execution="triton",
+)
+def accept_in_round(engine: Any, case: Any) -> dict[str, Any]:
+    """Acceptance as the worker's round does it; some releases have it inline."""
+    round_ = untracked(case)
+    seen = Round(round_)
+    result = drive(engine, round_, seen, *given_chains(engine, case))
+    rows = result.next_token_ids.view(len(case.pre), -1).tolist()
+    committed = result.accept_lens.tolist()
+    return {
+        "committed": committed,
+        "post": seen.published,
+        "bonus_token": getattr(result.next_draft_input, engine.fact("dflash.draft_input_token")),
+        "emitted": [row[: max(0, c)] for row, c in zip(rows, committed, strict=True)],
+    }
+
+
+def drive(engine: Any, case: Any, seen: Round, block: Any, predicted: Any) -> Any:
+    """Run one round of the worker and return its result; ``seen`` records it."""
     requests, pool = tracked_requests(engine, case)
     with settings(engine, interval=case.grid, extra_buffer=case.tracking) as config, stand_ins(engine):
         worker = _worker(engine, case, config, seen, block, predicted)
-        seen.batch = batch(engine, case, requests, pool, draft_input(engine, block))
+        decoding = seen.start(engine, batch(engine, case, requests, pool, draft_input(engine, block)))
         with engine.production():
-            result = engine.symbol("dflash.forward")(worker, seen.batch, on_publish=seen.publish)
+            result = engine.symbol("dflash.forward")(worker, decoding, on_publish=seen.publish)
     engine.require_path(worker._use_triton_prepare_block and worker._use_triton_accept_bonus, "Triton kernels")
-    return seen, result
+    return result
 
 
 def batch(engine: Any, case: Any, requests: Any, pool: Any, spec_info: Any) -> ClosedStub:
@@ -56,16 +104,16 @@ def batch(engine: Any, case: Any, requests: Any, pool: Any, spec_info: Any) -> C
     no track slots, as after a filter or a merge."""
     torch = engine.torch
     modes = engine.symbol("dflash.forward_mode")
-    lengths = torch.tensor(case.pre.tolist(), dtype=torch.int64)
+    lengths = torch.tensor(case.pre.tolist(), dtype=torch.int64, device=engine.device)
     return ClosedStub(
         "batch",
         forward_mode=modes.DECODE if len(case.pre) else modes.IDLE,
         is_extend_in_batch=False,
         spec_info=spec_info,
         seq_lens=lengths,
-        seq_lens_cpu=lengths.clone(),
+        seq_lens_cpu=lengths.cpu().clone(),
         seq_lens_sum=int(lengths.sum()),
-        req_pool_indices=torch.arange(len(case.pre)),
+        req_pool_indices=torch.arange(len(case.pre), device=engine.device),
         req_to_token_pool=pool,
         tree_cache=ClosedStub("tree_cache", page_size=1),
         reqs=requests,
@@ -75,13 +123,13 @@ def batch(engine: Any, case: Any, requests: Any, pool: Any, spec_info: Any) -> C
         mamba_track_indices=None,
         can_run_decode_cuda_graph=False,
         global_num_tokens=None,
-        device="cpu",
+        device=engine.device,
     )
 
 
 def draft_input(engine: Any, block: Any) -> Any:
     """What the previous round carried over: the current token of each row."""
-    made = engine.symbol("dflash.draft_input").create_idle_input("cpu")
+    made = engine.symbol("dflash.draft_input").create_idle_input(engine.device)
     name = engine.fact("dflash.draft_input_token")
     setattr(made, name, block[:, 0].to(getattr(made, name).dtype))
     return made
@@ -90,7 +138,7 @@ def draft_input(engine: Any, block: Any) -> Any:
 def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predicted: Any) -> WorkerStub:
     torch = engine.torch
     rows, width = block.shape
-    hidden = torch.zeros(rows * width, 1)
+    hidden = torch.zeros(rows * width, 1, device=engine.device)
     asks_hook = engine.fact("dflash.nothing_to_commit") == "hook"
     backend = seen.hook.backend(
         present=case.hook and (case.recurrent or not asks_hook), init_forward_metadata=lambda _: None
@@ -101,11 +149,11 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         "model_runner",
         attn_backend=backend,
         model=ClosedStub(
-            "target model", lm_head=head, get_input_embeddings=lambda: lambda ids: torch.zeros(*ids.shape, 1)
+            "target model", lm_head=head, get_input_embeddings=lambda: lambda ids: ids.unsqueeze(-1).float()
         ),
         model_config=model_config(case.recurrent),
         req_to_token_pool=ClosedStub(
-            "req_to_token_pool", req_to_token=torch.zeros(max(rows, 1), 4, dtype=torch.int32)
+            "req_to_token_pool", req_to_token=torch.zeros(max(rows, 1), 4, dtype=torch.int32, device=engine.device)
         ),
         decode_cuda_graph_runner=None,
         kv_index_translator=ClosedStub("kv_index_translator", plan=lambda **_: plan),
@@ -117,7 +165,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
     worker = WorkerStub(
         engine.symbol("dflash.worker_class"),
         server_args=config,
-        device="cpu",
+        device=engine.device,
         tp_rank=0,
         block_size=width,
         model_runner=runner,
@@ -128,7 +176,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         draft_model=ClosedStub("draft model", absent=("is_nemotron_35_draft",)),
         use_compact_draft_cache=False,
         _mask_token_id=MASK_TOKEN,
-        _block_pos_offsets=torch.arange(width),
+        _block_pos_offsets=torch.arange(width, device=engine.device),
         _draft_block_ids_buf=None,
         _draft_block_spec_info=None,
         _use_triton_prepare_block=True,
@@ -137,7 +185,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         _accept_bonus_buffer_slot=0,
         _greedy_sample_from_vocab_parallel_head=lambda **_: block[:, 1:].flatten(),
         _append_target_hidden_to_draft_kv_by_loc=lambda **_: None,
-        _draft_write_ids=lambda _: torch.zeros(rows * width, dtype=torch.int64),
+        _draft_write_ids=lambda _: torch.zeros(rows * width, dtype=torch.int64, device=engine.device),
         _draft_sampler=None,
         _noise_embed_scale=1.0,
         _full_embed_gpu=None,
@@ -164,7 +212,7 @@ def target_worker(engine: Any, seen: Round, runner: ClosedStub, predicted: Any) 
         logits = ClosedStub(
             "target logits",
             next_token_logits=Predictions(predicted.flatten()),
-            hidden_states=engine.torch.zeros(predicted.numel(), 1),
+            hidden_states=engine.torch.zeros(predicted.numel(), 1, device=engine.device),
         )
         return ClosedStub(
             "target output",
@@ -191,8 +239,9 @@ def stand_ins(engine: Any) -> Any:
     forward_batch = ClosedStub("verify forward batch", original_global_num_tokens_cpu=None)
     with ExitStack() as stack:
         stack.enter_context(no_pinning())
-        stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
-        stack.enter_context(mock.patch.object(torch.cpu, "Event", Event, create=True))
+        if engine.device == "cpu":
+            stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
+            stack.enter_context(mock.patch.object(torch.cpu, "Event", Event, create=True))
         stack.enter_context(
             mock.patch.object(
                 engine.symbol("dflash.info_module"),

@@ -9,30 +9,62 @@ worker returns, so the lengths count as published at the return.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from fuzz.adapter import adapter
 from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.dflash_order import MASK_TOKEN, batch, target_worker
-from fuzz.engines.sglang.round import Round, WorkerStub, chains, tracked_requests
+from fuzz.engines.sglang.round import (
+    FIELDS,
+    HANDED,
+    Round,
+    WorkerStub,
+    chains,
+    given_chains,
+    tracked_requests,
+    untracked,
+)
 from fuzz.engines.sglang.settings import settings
+
+NEEDS = ("settings.config", "dflash_v1.worker_class", "dflash_v1.draft_input")
+
+
+def never_idle(case: Any) -> str | None:
+    """Idle batches exist only with data-parallel attention, which this worker's
+    release refuses."""
+    return None if len(case.pre) else "no batch is idle without data-parallel attention"
 
 
 @adapter(
     contract="commit.call_order",
     module="dflash_v1",
     symbol="forward_batch_generation",
-    observes=("order", "current_step", "checkpoint_step", "published"),
-    needs=("settings.config", "dflash_v1.worker_class", "dflash_v1.draft_input"),
+    observes=FIELDS,
+    needs=NEEDS,
     execution="worker",
-    accepts=lambda case: None if len(case.pre) else "without data-parallel attention no batch is idle",
+    accepts=never_idle,
 )
 def call_order(engine: Any, case: Any) -> dict[str, Any]:
-    seen = Round(case)
-    block, predicted = chains(engine, case)
-    drive(engine, case, seen, block, predicted)
+    return _recorded(engine, case, Round(case))
+
+
+@adapter(
+    contract="commit.call_order",
+    module="dflash_v1",
+    symbol="forward_batch_generation.handed_steps",
+    observes=HANDED,
+    needs=NEEDS,
+    execution="worker",
+    accepts=never_idle,
+)
+def handed_steps(engine: Any, case: Any) -> dict[str, Any]:
+    """The same round with a batch that holds its track slots already."""
+    return _recorded(engine, case, Round(case, holds_tracks=True))
+
+
+def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:
+    drive(engine, case, seen, *chains(engine, case))
     seen.check_recorded_fact(engine.fact("dflash.batch_lengths_at_commit"))
     seen.publish(seen.batch.seq_lens)
     return seen.observed(seen.batch.seq_lens.tolist())
@@ -43,20 +75,15 @@ def call_order(engine: Any, case: Any) -> dict[str, Any]:
     module="dflash_v1",
     symbol="DFlashVerifyInput.verify",
     observes=("accepted", "committed", "post", "bonus_token", "emitted"),
-    needs=("settings.config", "dflash_v1.worker_class", "dflash_v1.draft_input"),
+    needs=NEEDS,
     execution="worker",
     accepts=lambda case: None if case.block.shape[1] > 1 else "a block without draft tokens is never drafted",
 )
 def verify(engine: Any, case: Any) -> dict[str, Any]:
     """Acceptance inside the worker's round, with what it does to the batch."""
-    torch = engine.torch
-    rows, width = case.block.shape
-    round_ = SimpleNamespace(
-        grid=256, draft_tokens=width, recurrent=False, hook=False, tracking=False, pre=case.pre,
-        committed=case.pre * 0 + 1, track_slot=case.pre * 0 - 1,
-    )  # fmt: skip
+    round_ = untracked(case)
     seen = Round(round_)
-    result = drive(engine, round_, seen, torch.tensor(case.block), torch.tensor(case.predicted))
+    result = drive(engine, round_, seen, *given_chains(engine, case))
     return {
         "accepted": result.num_correct_drafts_per_req_cpu,
         "committed": [len(r.output_ids) for r in seen.batch.reqs],
@@ -75,9 +102,9 @@ def drive(engine: Any, case: Any, seen: Round, block: Any, predicted: Any) -> An
     made = _draft_input(engine, case, block)
     with settings(engine, interval=case.grid, extra_buffer=case.tracking) as config, _stand_ins(engine):
         worker = _worker(engine, case, config, seen, block, predicted)
-        seen.batch = _batch(engine, case, requests, pool, made)
+        decoding = seen.start(engine, _batch(engine, case, requests, pool, made))
         with engine.production():
-            return engine.symbol("dflash_v1.worker_class").forward_batch_generation(worker, seen.batch)
+            return engine.symbol("dflash_v1.worker_class").forward_batch_generation(worker, decoding)
 
 
 def _with_output(request: ClosedStub) -> None:
@@ -104,27 +131,27 @@ def _draft_input(engine: Any, case: Any, block: Any) -> Any:
     rows = len(case.pre)
     return engine.symbol("dflash_v1.draft_input")(
         bonus_tokens=block[:, 0].clone(),
-        target_hidden=torch.zeros(0, 1),
-        ctx_lens=torch.zeros(rows, dtype=torch.int32),
-        draft_seq_lens=torch.tensor(case.pre).to(torch.int32),
+        target_hidden=torch.zeros(0, 1, device=engine.device),
+        ctx_lens=torch.zeros(rows, dtype=torch.int32, device=engine.device),
+        draft_seq_lens=torch.tensor(case.pre, device=engine.device).to(torch.int32),
     )
 
 
 def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predicted: Any) -> WorkerStub:
     torch = engine.torch
     rows, width = block.shape
-    hidden = torch.zeros(rows * width, 1)
+    hidden = torch.zeros(rows * width, 1, device=engine.device)
     head = ClosedStub("lm_head", weight=None, shard_indices=None)
     runner = ClosedStub(
         "model_runner",
         attn_backend=seen.hook.backend(present=case.hook and case.recurrent),
         model=ClosedStub(
-            "target model", lm_head=head, get_input_embeddings=lambda: lambda ids: torch.zeros(*ids.shape, 1)
+            "target model", lm_head=head, get_input_embeddings=lambda: lambda ids: ids.unsqueeze(-1).float()
         ),
     )
     allocator = ClosedStub(
         "draft allocator",
-        alloc=lambda size: torch.arange(size),
+        alloc=lambda size: torch.arange(size, device=engine.device),
         backup_state=lambda: None,
         restore_state=lambda _: None,
     )
@@ -133,7 +160,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
     return WorkerStub(
         engine.symbol("dflash_v1.worker_class"),
         server_args=config,
-        device=torch.device("cpu"),
+        device=torch.device(engine.device),
         tp_rank=0,
         page_size=1,
         block_size=width,
@@ -148,7 +175,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
             forward=lambda _: drafted,
         ),
         _mask_token_id=MASK_TOKEN,
-        _block_pos_offsets=torch.arange(width),
+        _block_pos_offsets=torch.arange(width, device=engine.device),
         _draft_block_ids_buf=None,
         _draft_block_spec_info=None,
         _warned_sampling_fallback=True,
@@ -169,7 +196,7 @@ def _stand_ins(engine: Any) -> Any:
     replaced = (
         (worker, "assign_req_to_token_pool_func", lambda *_: None),
         (info, "assign_req_to_token_pool_func", lambda *_: None),
-        (info, "alloc_token_slots", lambda _, size: torch.arange(size)),
+        (info, "alloc_token_slots", lambda _, size: torch.arange(size, device=engine.device)),
         (worker, "resolve_dflash_verify_mask_policy", lambda _: ("no mask", False)),
     )
     with ExitStack() as stack:

@@ -16,33 +16,51 @@ from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.commit_hook import model_config
 from fuzz.engines.sglang.dflash_commit import start_attention_backends
 from fuzz.engines.sglang.dflash_order import batch, draft_input, stand_ins, target_worker
-from fuzz.engines.sglang.round import Round, WorkerStub, chains, tracked_requests
+from fuzz.engines.sglang.round import FIELDS, HANDED, Round, WorkerStub, chains, tracked_requests
 from fuzz.engines.sglang.settings import settings
+
+NEEDS = ("settings.config", "dspark.worker_class", "dspark.executor_class", "dspark.start")
 
 
 @adapter(
     contract="commit.call_order",
     module="dspark",
     symbol="forward_batch_generation",
-    observes=("order", "current_step", "checkpoint_step", "published"),
-    needs=("settings.config", "dspark.worker_class", "dspark.executor_class", "dspark.start"),
+    observes=FIELDS,
+    needs=NEEDS,
     execution="worker",
 )
 def call_order(engine: Any, case: Any) -> dict[str, Any]:
-    seen = Round(case)
+    return _recorded(engine, case, Round(case))
+
+
+@adapter(
+    contract="commit.call_order",
+    module="dspark",
+    symbol="forward_batch_generation.handed_steps",
+    observes=HANDED,
+    needs=NEEDS,
+    execution="worker",
+)
+def handed_steps(engine: Any, case: Any) -> dict[str, Any]:
+    """The same round with a batch that holds its track slots already."""
+    return _recorded(engine, case, Round(case, holds_tracks=True))
+
+
+def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:
     block, predicted = chains(engine, case)
     requests, pool = tracked_requests(engine, case)
     with settings(engine, interval=case.grid, extra_buffer=case.tracking) as config, stand_ins(engine):
         worker = _worker(engine, case, config, seen, block, predicted)
-        seen.batch = batch(engine, case, requests, pool, draft_input(engine, block))
-        vars(seen.batch).update(forward_iter=1, spec_verify_tier_num_tokens=0)
+        decoding = seen.start(engine, batch(engine, case, requests, pool, draft_input(engine, block)))
+        vars(decoding).update(forward_iter=1, spec_verify_tier_num_tokens=0)
         window = _window(engine, block)
         with (
             mock.patch.object(engine.symbol("dspark.module"), "alloc_verify_window", lambda **_: window),
             engine.production(),
         ):
             result = engine.symbol("dspark.worker_class").forward_batch_generation(
-                worker, seen.batch, on_publish=seen.publish
+                worker, decoding, on_publish=seen.publish
             )
     seen.check_recorded_fact(engine.fact("dspark.batch_lengths_at_commit"))
     return seen.observed(result.new_seq_lens.tolist())
@@ -88,7 +106,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
             "kv_injector",
             swa_ring_size=None,
             inject_target_hidden=lambda **_: None,
-            ids_for=lambda _: torch.zeros(block.numel(), dtype=torch.int64),
+            ids_for=lambda _: torch.zeros_like(block).flatten(),
         ),
         verify_epilogue=None,
         _verify_backend_self_adds_seq_lens_cache=None,
@@ -103,11 +121,11 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
     worker = WorkerStub(
         engine.symbol("dspark.worker_class"),
         server_args=config,
-        device="cpu",
+        device=engine.device,
         model_runner=runner,
         _target_worker=target,
         verify_num_draft_tokens=width,
-        _block_pos_offsets=torch.arange(width),
+        _block_pos_offsets=torch.arange(width, device=engine.device),
         _verify_planner=_planner(),
         _proposer=_proposer(engine, block),
         _observers=_observers(),
@@ -146,7 +164,7 @@ def _proposer(engine: Any, block: Any) -> ClosedStub:
         "draft block",
         draft_tokens=block[:, 1:],
         corrected_logits=None,
-        greedy_mask=engine.torch.ones(len(block), dtype=engine.torch.bool),
+        greedy_mask=block[:, 0] >= 0,
         temperatures=None,
         greedy_draft=True,
     )

@@ -30,37 +30,38 @@ def node_numbers(case: Any) -> np.ndarray:
     return np.where(case.path >= 0, case.path + rows, -1)
 
 
-def batch_of(engine: Any, case: Any, lengths: Any) -> ClosedStub:
+def batch_of(engine: Any, case: Any, lengths: Any, *, contiguous: bool = False) -> ClosedStub:
     """The part of a batch that a commit reads."""
     slots = engine.tensor(case.track_slot, "int64", contiguous=True)
     return ClosedStub(
         "batch",
         forward_mode=ClosedStub("forward mode", is_idle=lambda: case.situation == "idle"),
-        seq_lens=engine.tensor(lengths, case.length_dtype),
+        seq_lens=engine.tensor(lengths, case.length_dtype, contiguous=contiguous),
         mamba_track_indices=slots if case.tracking else None,
         req_pool_indices=engine.tensor(np.arange(len(case.pre)), "int64", contiguous=True),
         tree_cache=ClosedStub("tree cache", page_size=1),
     )
 
 
-def accept_index(engine: Any, case: Any) -> Any:
+def accept_index(engine: Any, case: Any, *, contiguous: bool = False) -> Any:
     """[B, path_width] int32, or the empty vector that idle sampling returns."""
     if not len(case.pre):
         return engine.tensor(np.zeros(0, np.int32), "int32")
-    return engine.tensor(node_numbers(case), "int32")
+    return guarded(engine, node_numbers(case), "int32", case, contiguous=contiguous)
 
 
-def commit(engine: Any, case: Any, hook: Hook, pool: ClosedStub) -> None:
-    """Call the shipped commit with a recorder as the hook."""
+def commit(engine: Any, case: Any, hook: Hook, pool: ClosedStub, *, kernel: bool) -> None:
+    """Call the shipped commit with a recorder as the hook. ``kernel``: the index
+    kernel answers, and gets contiguous tensors, as from every caller."""
     backend = hook.in_backend(present=case.situation != "no_commit_hook")
     runner = model_runner(backend, recurrent=case.situation != "no_recurrent_state", pool=pool)
-    batch = batch_of(engine, case, case.pre)
+    batch = batch_of(engine, case, case.pre, contiguous=kernel)
     with settings(engine, interval=case.grid), engine.production():
         engine.symbol("eagle.commit")(
             ClosedStub("target worker", model_runner=runner),
             batch,
-            engine.tensor(case.committed, case.committed_dtype),
-            accept_index(engine, case),
+            engine.tensor(case.committed, case.committed_dtype, contiguous=kernel),
+            accept_index(engine, case, contiguous=kernel),
             case.draft_tokens,
         )
 
@@ -70,22 +71,26 @@ def commit(engine: Any, case: Any, hook: Hook, pool: ClosedStub) -> None:
 def commit_states(engine: Any, case: Any) -> dict[str, Any]:
     """The path that the device's tensors take by themselves."""
     hook = Hook(engine)
-    commit(engine, case, hook, ClosedStub("request pool", absent=("mamba_pool",)))
+    commit(engine, case, hook, ClosedStub("request pool", absent=("mamba_pool",)), kernel=engine.device != "cpu")
     return hook.observed(case.track_slot.tolist())
 
 
+def _committed_something(case: Any) -> str | None:
+    return "shown to fused_commit_track_indices by itself" if (case.committed < 1).any() else None
+
+
 @adapter(contract=CONTRACT, module="spec_utils", symbol="commit_mamba_states_after_verify(cuda)",
-         observes=("commits", *STEPS), needs=("eagle.commit", "eagle.commit_kernel"), execution="triton")  # fmt: skip
+         observes=("commits", *STEPS), needs=("eagle.commit", "eagle.commit_kernel"), execution="triton",
+         accepts=_committed_something)  # fmt: skip
 def commit_states_fused(engine: Any, case: Any) -> dict[str, Any]:
     """The path of CUDA tensors, with the kernel in the interpreter."""
     from fuzz.engines.interpreter import cuda_tensors
 
     hook, kernel = Hook(engine), engine.symbol("eagle.commit_kernel")
-    engine.layout.strided = False  # every caller's lengths and counts are contiguous
     with ExitStack() as stack:
         spied = stack.enter_context(_in_place_of(engine, "eagle.commit_kernel", mock.Mock(side_effect=kernel)))
         stack.enter_context(cuda_tensors())
-        commit(engine, case, hook, ClosedStub("request pool", absent=("mamba_pool",)))
+        commit(engine, case, hook, ClosedStub("request pool", absent=("mamba_pool",)), kernel=True)
     engine.require_path(not hook.calls or spied.call_count == 1, "fused_commit_track_indices from the commit")
     return hook.observed(case.track_slot.tolist())
 
@@ -110,7 +115,7 @@ def _replayed(key: str, symbol: str, is_kda: bool) -> None:
             get_speculative_mamba2_params_all_layers=lambda: ClosedStub("states of all layers"),
         )  # fmt: skip
         with _in_place_of(engine, key, hook):
-            commit(engine, case, hook, pool)
+            commit(engine, case, hook, pool, kernel=engine.device != "cpu")
         return hook.observed(case.track_slot.tolist())
 
 

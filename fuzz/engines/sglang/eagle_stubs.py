@@ -55,7 +55,7 @@ def guarded(engine: Any, values: np.ndarray, dtype: str, case: Any, *, contiguou
     """``values`` between guard zones of a node number beyond every request."""
     torch, nodes = engine.torch, len(case.pre) * case.draft_tokens
     guard = max(GUARD, nodes)  # a row stride of N instead of the width still ends inside
-    step = 2 if engine.layout.strided and not contiguous else 1
+    step = 2 if engine.strided and not contiguous else 1
     size = values.size * step
     wide = torch.full((size + 2 * guard,), nodes + GUARD // 2, dtype=getattr(torch, dtype), device=engine.device)
     view = wide[guard : guard + size : step].view(values.shape)

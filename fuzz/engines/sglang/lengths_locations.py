@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
-import numpy as np
-
 from fuzz.adapter import adapter
 from fuzz.engines.sglang.lengths_inputs import (
     CONTRACT,

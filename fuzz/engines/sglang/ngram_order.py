@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -18,14 +17,13 @@ import numpy as np
 
 from fuzz.adapter import adapter
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.eagle_order import FIELDS
-from fuzz.engines.sglang.eagle_round import Round, allocator, short_enough, surroundings
+from fuzz.engines.sglang.eagle_order import CONTRACT, FIELDS
+from fuzz.engines.sglang.eagle_round import EagleRound, allocator, nothing, short_enough
+from fuzz.engines.sglang.eagle_surroundings import surroundings
+from fuzz.engines.sglang.round import WorkerStub
 from fuzz.engines.sglang.settings import settings
 
-METHODS = (
-    "_prepare_for_speculative_decoding", "_prepare_draft_tokens", "_efficient_concat_last_n", "_update_ngram_corpus",
-)  # fmt: skip
-CHAIN_DEPTH = 18  # tokens of context the corpus is asked with
+CONTEXT = 18  # tokens that the corpus is asked with
 
 
 def accepts(case: Any) -> str | None:
@@ -34,53 +32,65 @@ def accepts(case: Any) -> str | None:
     return short_enough(case)
 
 
-@adapter(contract="commit.call_order", module="ngram", symbol="forward_batch_generation", observes=FIELDS,
-         needs=("ngram.worker", "ngram.module"), execution="worker", accepts=accepts)  # fmt: skip
+@adapter(contract=CONTRACT, module="ngram", symbol="forward_batch_generation", observes=FIELDS,
+         needs=("settings.config", "ngram.worker", "ngram.module"), execution="worker", accepts=accepts)  # fmt: skip
 def ngram(engine: Any, case: Any) -> dict[str, Any]:
-    round_, cls = Round(engine, case), engine.symbol("ngram.worker")
+    seen, production_class = EagleRound(engine, case), engine.symbol("ngram.worker")
     with settings(engine, interval=case.grid, extra_buffer=case.tracking):
-        target = round_.target_worker()
-        worker = ngram_worker(engine, round_, target, cls)
-        batch = round_.batch(
-            target.model_runner.req_to_token_pool, spec_info=previous_round(engine, case), spec_algorithm=None
-        )
-        batch.get_model_worker_batch = lambda **kw: batch
+        target = seen.target_worker()
+        worker = ngram_worker(seen, target, production_class)
+        batch = seen.open(target.model_runner.req_to_token_pool, previous_round(engine, case))
+        batch.get_model_worker_batch = lambda: batch
         module = engine.symbol("ngram.module")
-        with surroundings(engine, round_, module), outside(engine, round_, module), engine.production():
+        with surroundings(seen, module), outside(seen, module), engine.production():
             if engine.fact("ngram.publication") == "callback":
-                cls.forward_batch_generation(worker, batch, on_publish=round_.publish)
+                returned = production_class.forward_batch_generation(worker, batch, on_publish=seen.publish).new_seq_lens
             else:
-                cls.forward_batch_generation(worker, batch)
-                round_.publish(batch.seq_lens)
-    return round_.outcome()
+                production_class.forward_batch_generation(worker, batch)
+                returned = batch.seq_lens
+                seen.publish(returned)
+    seen.check_recorded_fact(engine.fact("ngram.lengths_at_commit"))
+    return seen.observed(returned.tolist())
 
 
-def ngram_worker(engine: Any, round_: Round, target: ClosedStub, cls: Any) -> ClosedStub:
+def ngram_worker(seen: EagleRound, target: ClosedStub, production_class: type) -> WorkerStub:
     """The worker with its buffers for this batch size and a corpus of chains."""
-    torch, case = engine.torch, round_.case
+    engine, torch, case = seen.engine, seen.engine.torch, seen.case
     rows, width = len(case.pre), case.draft_tokens
 
     def buffer(*shape: int, dtype: Any = torch.int64) -> dict[int, Any]:
         return {rows: torch.zeros(shape, dtype=dtype, device=engine.device)}
 
     drafts = np.zeros(rows * width, dtype=np.int64)
-    ancestors = np.tril(np.ones((rows, width, width), dtype=bool))
+    ancestors = np.tril(np.ones((rows, width, width), dtype=bool)).reshape(-1)
     corpus = ClosedStub(
-        "corpus", synchronize=lambda: None, batch_get=lambda *asked: (drafts, ancestors.reshape(-1)),
-        batch_put=lambda tokens: None, erase_match_state=lambda requests: None,
-    )  # fmt: skip
-    worker = ClosedStub(
-        "worker", target_worker=target, model_runner=target.model_runner, device=engine.device, page_size=1,
-        token_to_kv_pool_allocator=allocator(), ngram_corpus=corpus, enable_overlap=True, _prev_decode_rids=set(),
-        draft_token_num=width, speculative_num_draft_tokens=width, max_trie_depth=CHAIN_DEPTH,
-        retrieve_indexes_batch=buffer(rows, width), positions_batch=buffer(rows * width),
-        draft_tokens_batch=buffer(rows * width), tree_mask_batch=buffer(rows * width * width, dtype=torch.bool),
-    )  # fmt: skip
+        "corpus",
+        synchronize=nothing,
+        batch_get=lambda *asked: (drafts, ancestors),
+        batch_put=nothing,
+        erase_match_state=nothing,
+    )
+    worker = WorkerStub(
+        production_class,
+        target_worker=target,
+        model_runner=target.model_runner,
+        device=engine.device,
+        page_size=1,
+        token_to_kv_pool_allocator=allocator(),
+        ngram_corpus=corpus,
+        enable_overlap=True,
+        draft_token_num=width,
+        speculative_num_draft_tokens=width,
+        max_trie_depth=CONTEXT,
+        _prev_decode_rids=set(),
+        retrieve_indexes_batch=buffer(rows, width),
+        positions_batch=buffer(rows * width),
+        draft_tokens_batch=buffer(rows * width),
+        tree_mask_batch=buffer(rows * width * width, dtype=torch.bool),
+    )
     prefix = engine.fact("eagle.tree_fields")
     setattr(worker, f"{prefix}_next_token_batch", buffer(rows, width))
     setattr(worker, f"{prefix}_next_sibling_batch", buffer(rows, width))
-    for name in METHODS:
-        setattr(worker, name, partial(getattr(cls, name), worker))
     return worker
 
 
@@ -95,17 +105,19 @@ def previous_round(engine: Any, case: Any) -> ClosedStub:
 
 
 @contextmanager
-def outside(engine: Any, round_: Round, module: Any) -> Iterator[None]:
+def outside(seen: EagleRound, module: Any) -> Iterator[None]:
     """Replace what the round calls and this contract does not judge."""
-    torch = engine.torch
-    info = engine.symbol("ngram.info")
+    engine, info = seen.engine, seen.engine.symbol("ngram.info")
+
+    def slots(tree_cache: Any, size: int) -> Any:
+        return engine.torch.arange(size, device=engine.device)
+
     with ExitStack() as stack:
-        patch = lambda *args, **kw: stack.enter_context(mock.patch.object(*args, **kw))  # noqa: E731
-        patch(module, engine.fact("ngram.reconstruction"), lambda *args: None)
-        patch(module, "USE_FULL_MASK", False)
+        stack.enter_context(mock.patch.object(module, engine.fact("ngram.reconstruction"), nothing))
+        stack.enter_context(mock.patch.object(module, "USE_FULL_MASK", False))
         if engine.fact("ngram.publication") == "callback":
-            patch(module, "move_accept_tokens_to_target_kvcache", lambda *args: None)
+            stack.enter_context(mock.patch.object(module, "move_accept_tokens_to_target_kvcache", nothing))
         else:
-            patch(info, "verify_tree_greedy", round_.verify_tree, create=True)
-            patch(info, "alloc_token_slots", lambda cache, size: torch.arange(size, device=engine.device))
+            stack.enter_context(mock.patch.object(info, "verify_tree_greedy", seen.verify_tree, create=True))
+            stack.enter_context(mock.patch.object(info, "alloc_token_slots", slots))
         yield

@@ -9,12 +9,14 @@ that, so the same recorder serves every release and worker.
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.commit_hook import CommitHook
 
+FIELDS = ("order", "current_step", "checkpoint_step", "published")
+HANDED = ("current_step", "checkpoint_step")  # what the hook receives, whatever the order
 PREPARE, VERIFY, COMMIT, PUBLISH = "prepare_tracks", "verify", "commit_states", "publish_lengths"
 TOKENS = 7919  # distinct token ids that the drafts of a round are made of
 
@@ -25,9 +27,13 @@ class Round:
     ``batch`` is set by the driver before the call. Track slots count as prepared
     from the first moment at which the batch holds the slots that its requests own
     now: before the round it holds none, as a filtered or merged batch does.
+    ``holds_tracks`` asks for the other batch, which was prepared before the round:
+    it shows the lengths that a caller hands over even where the caller prepares
+    nothing.
     """
 
-    def __init__(self, case: Any):
+    def __init__(self, case: Any, *, holds_tracks: bool = False):
+        self.holds_tracks = holds_tracks and case.tracking
         self.slots = case.track_slot.tolist()
         self.pre = case.pre.tolist()
         self.post = (case.pre + case.committed).tolist()
@@ -36,6 +42,13 @@ class Round:
         self.batch_lengths_at_commit: list[int] | None = None
         self.batch: Any = None
         self.hook = CommitHook(on_call=self._committed)
+
+    def start(self, engine: Any, batch: Any) -> Any:
+        """The round begins with ``batch``; returns it."""
+        self.batch = batch
+        if self.holds_tracks:
+            batch.mamba_track_indices = engine.torch.tensor(self.slots, device=engine.device)
+        return batch
 
     def _note(self, event: str) -> None:
         if PREPARE not in self.events and self.slots and self._tracks_ready():
@@ -64,11 +77,11 @@ class Round:
         """Outcome fields; ``returned_lengths`` is what the result carries for the
         scheduler that runs without overlap and must be what was published."""
         published = self.published if self.published is not None else []
-        seen = self.hook.observed(self.slots)
+        handed = self.hook.observed(self.slots)
         return {
             "order": self.events,
-            "current_step": seen["current_step"],
-            "checkpoint_step": seen["checkpoint_step"],
+            "current_step": handed["current_step"],
+            "checkpoint_step": handed["checkpoint_step"],
             "published": published if returned_lengths == published else returned_lengths,
         }
 
@@ -111,12 +124,29 @@ def chains(engine: Any, case: Any) -> tuple[Any, Any]:
     committed token the target wants something else."""
     torch = engine.torch
     rows, width = len(case.pre), case.draft_tokens
-    block = torch.arange(rows * width).view(rows, width) % TOKENS
+    block = torch.arange(rows * width, device=engine.device).view(rows, width) % TOKENS
     predicted = torch.roll(block, -1, dims=1).clone()
     predicted[:, -1] = TOKENS + 1
     for i, committed in enumerate(case.committed.tolist()):
         predicted[i, committed - 1] = TOKENS + 2
     return block, predicted
+
+
+def given_chains(engine: Any, case: Any) -> tuple[Any, Any]:
+    """Draft blocks and predictions of a verify.greedy_chain case, int64 [B, N]."""
+    tensor = engine.torch.tensor
+    return tensor(case.block, device=engine.device), tensor(case.predicted, device=engine.device)
+
+
+def untracked(case: Any) -> Any:
+    """The round in which a verify.greedy_chain case is shown to a worker: a model
+    without recurrent state, nothing tracked."""
+    rows, width = case.block.shape
+    nothing = case.pre * 0
+    return SimpleNamespace(
+        grid=256, draft_tokens=width, recurrent=False, hook=False, tracking=False,
+        pre=case.pre, committed=nothing + 1, track_slot=nothing - 1,
+    )  # fmt: skip
 
 
 def tracked_requests(engine: Any, case: Any) -> tuple[list[ClosedStub], Any]:
@@ -127,7 +157,7 @@ def tracked_requests(engine: Any, case: Any) -> tuple[list[ClosedStub], Any]:
     request, later ones on its key-value record, so it stands in both.
     """
     torch = engine.torch
-    mapping = torch.full((len(case.pre), 2), -1, dtype=torch.int64)
+    mapping = torch.full((len(case.pre), 2), -1, dtype=torch.int64, device=engine.device)
     requests = []
     for i, slot in enumerate(case.track_slot.tolist()):
         position = i % 2

@@ -109,7 +109,9 @@ def dflash(engine: Any, case: Any) -> dict[str, Any]:
             simulate_acc_token_mode=TOKEN_MODE[case.token_mode],
         )
     counts = committed.tensor.tolist()
-    intact = all(r.untouched_behind(n) for r, n in ((drafts, rows), (committed, rows), (bonus, rows), (tokens, rows * width)))
+    intact = all(
+        r.untouched_behind(n) for r, n in ((drafts, rows), (committed, rows), (bonus, rows), (tokens, rows * width))
+    )
     consistent = bool((drafts.tensor + 1 == committed.tensor).all())
     return {
         "committed": counts if consistent else (drafts.tensor + 1).tolist(),

@@ -124,7 +124,8 @@ def inline_v2(engine: Any, case: Any) -> dict[str, Any]:
         mamba_track_seqlens=STALE,
     )
     backend = ClosedStub("attention backend", init_forward_metadata=lambda batch: None)
-    runner = ClosedStub("model_runner", graph_runner=None, attn_backend=backend)
+    algorithm = ClosedStub("spec_algorithm", is_standalone=lambda: False)
+    runner = ClosedStub("model_runner", graph_runner=None, attn_backend=backend, spec_algorithm=algorithm)
     verify_input = ClosedStub("verify_input", draft_token=torch.zeros(1), draft_token_num=case.draft_tokens)
     pool = ClosedStub("pool", req_to_token=None, req_index_to_mamba_ping_pong_track_buffer_mapping=table)
     forward = SimpleNamespace(init_new=lambda batch, runner: ClosedStub("verify batch"))

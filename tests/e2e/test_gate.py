@@ -1,0 +1,69 @@
+"""The gate over the shipped corpus, on every supported release."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fuzz import adapter as adapters
+from fuzz import corpus, known, support
+from fuzz.events import Events
+from fuzz.gate import gate
+from fuzz.verdict import Kind, exit_code
+
+pytestmark = pytest.mark.engine
+
+VERSIONS = ["0.5.10", "0.5.12", "0.5.14", "0.5.16", "0.5.18", "0.5.20", "0.5.22", "0.5.23"]
+NEWEST = "0.5.23"
+
+
+@pytest.fixture(scope="module")
+def results(engine_session, tmp_path_factory):
+    """Gate result per version, computed once."""
+    cache = {}
+
+    def get(version):
+        if version not in cache:
+            adapters_ = adapters.select("sglang")
+            listed = known.load(corpus.DEFAULT_CORPUS, "sglang")
+            with Events(tmp_path_factory.mktemp(version)) as events:
+                cache[version] = gate(engine_session(version), adapters_, list(corpus.load()), events, listed)
+        return cache[version]
+
+    return get
+
+
+def test_the_newest_release_passes_and_every_known_entry_fires(results):
+    result = results(NEWEST)
+    assert not result.red, list(result.red)
+    assert not result.suspects
+    assert not result.silent_known
+    assert result.verdicts[Kind.AGREE] > 300
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_is_the_harness_s_own_fault(results, version):
+    verdicts = results(version).verdicts
+    assert not verdicts[Kind.HARNESS_ERROR] and not verdicts[Kind.INVALID_CASE] and not verdicts[Kind.ORACLE_SUSPECT]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_supported_targets_are_exactly_those_that_run(results, version):
+    listed = set(support.expected(corpus.DEFAULT_CORPUS, "sglang", version, "cpu"))
+    assert set(results(version).executed) == listed
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v not in (NEWEST,)])
+def test_older_releases_are_red_with_exactly_the_recorded_identities(results, version):
+    """What old releases have is recorded in ``old_releases.txt``, explained line
+    by line; a new red or a vanished one is a change to look at."""
+    from tests.e2e.old_releases import RED
+
+    found = Counter(f"{i.target.split('/', 1)[1]} {i.field} {i.kind}" for i in results(version).red)
+    assert sorted(found) == sorted(RED.get(version, ()))
+
+
+def test_a_red_release_fails_the_gate(results):
+    result = results("0.5.18")
+    assert exit_code(result.verdicts, len(result.red)) == 1
