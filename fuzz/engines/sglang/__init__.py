@@ -13,6 +13,8 @@ ADAPTER_MODULES = (
     "fuzz.engines.sglang.scatter_kernels",
     "fuzz.engines.sglang.scatter_backend",
     "fuzz.engines.sglang.eagle_commit",
+    "fuzz.engines.sglang.eagle_update",
+    "fuzz.engines.sglang.eagle_kernels",
     "fuzz.engines.sglang.ngram_order",
     "fuzz.engines.sglang.eagle_order",
     "fuzz.engines.sglang.dflash_commit",

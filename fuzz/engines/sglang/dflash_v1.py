@@ -60,7 +60,7 @@ def call_order(engine: Any, case: Any) -> dict[str, Any]:
 )
 def handed_steps(engine: Any, case: Any) -> dict[str, Any]:
     """The same round with a batch that holds its track slots already."""
-    return _recorded(engine, case, Round(case, holds_tracks=True))
+    return _recorded(engine, case, Round(case, handed_only=True))
 
 
 def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which verify step's state EAGLE and NGRAM keep: the commit and its kernels.
+"""Which verify step's state EAGLE and NGRAM keep: the shared commit.
 
 The commit receives a batch, the committed counts and the accepted nodes, and
 hands two step indices a request to a hook. Here the hook is a recorder, so the
@@ -55,19 +55,16 @@ def commit(engine: Any, case: Any, hook: Hook, pool: ClosedStub, *, kernel: bool
     kernel answers, and gets contiguous tensors, as from every caller."""
     backend = hook.in_backend(present=case.situation != "no_commit_hook")
     runner = model_runner(backend, recurrent=case.situation != "no_recurrent_state", pool=pool)
+    target = ClosedStub("target worker", model_runner=runner)
     batch = batch_of(engine, case, case.pre, contiguous=kernel)
+    committed = engine.tensor(case.committed, case.committed_dtype, contiguous=kernel)
+    nodes = accept_index(engine, case, contiguous=kernel)
     with settings(engine, interval=case.grid), engine.production():
-        engine.symbol("eagle.commit")(
-            ClosedStub("target worker", model_runner=runner),
-            batch,
-            engine.tensor(case.committed, case.committed_dtype, contiguous=kernel),
-            accept_index(engine, case, contiguous=kernel),
-            case.draft_tokens,
-        )
+        engine.symbol("eagle.commit")(target, batch, committed, nodes, case.draft_tokens)
 
 
 @adapter(contract=CONTRACT, module="spec_utils", symbol="commit_mamba_states_after_verify",
-         observes=("commits", *STEPS), needs=("eagle.commit",), execution="worker")  # fmt: skip
+         observes=("commits", *STEPS), needs=("settings.config", "eagle.commit",), execution="worker")  # fmt: skip
 def commit_states(engine: Any, case: Any) -> dict[str, Any]:
     """The path that the device's tensors take by themselves."""
     hook = Hook(engine)
@@ -80,7 +77,7 @@ def _committed_something(case: Any) -> str | None:
 
 
 @adapter(contract=CONTRACT, module="spec_utils", symbol="commit_mamba_states_after_verify(cuda)",
-         observes=("commits", *STEPS), needs=("eagle.commit", "eagle.commit_kernel"), execution="triton",
+         observes=("commits", *STEPS), needs=("settings.config", "eagle.commit", "eagle.commit_kernel"), execution="triton",
          accepts=_committed_something)  # fmt: skip
 def commit_states_fused(engine: Any, case: Any) -> dict[str, Any]:
     """The path of CUDA tensors, with the kernel in the interpreter."""
@@ -103,13 +100,11 @@ def _replayed(key: str, symbol: str, is_kda: bool) -> None:
     """A target for one replay branch of the commit, whose hook is a module function."""
 
     @adapter(contract=CONTRACT, module="spec_utils", symbol=f"commit_mamba_states_after_verify({symbol})",
-             observes=("commits", *STEPS), needs=("eagle.commit", key), execution="worker",
+             observes=("commits", *STEPS), needs=("settings.config", "eagle.commit", key), execution="worker",
              accepts=_has_hook_of_its_own)  # fmt: skip
     def replay(engine: Any, case: Any) -> dict[str, Any]:
         hook = Hook(engine)
-        states = ClosedStub(
-            "mamba pool", replayssm_spec_fold=True, replayssm_is_kda=is_kda, replayssm_cache_base=None
-        )
+        states = ClosedStub("mamba pool", replayssm_spec_fold=True, replayssm_is_kda=is_kda, replayssm_cache_base=None)
         pool = ClosedStub(
             "request pool", mamba_pool=states, get_mamba_indices=lambda rows: rows,
             get_speculative_mamba2_params_all_layers=lambda: ClosedStub("states of all layers"),
@@ -128,98 +123,3 @@ def _in_place_of(engine: Any, key: str, replacement: Any) -> Any:
     engine.symbol(key)
     module, _, name = engine.record.symbol(key).partition(":")
     return mock.patch(f"{module}.{name}", replacement)
-
-
-def _v1_accepts(case: Any) -> str | None:
-    if case.situation == "no_recurrent_state":
-        return "the caller asks for recurrent state, not this method"
-    if case.situation == "empty_accept_index":
-        return "outside an idle batch the flat accept list is never empty"
-    return "every request keeps its current token in the flat accept list" if (case.committed < 1).any() else None
-
-
-@adapter(contract=CONTRACT, module="eagle_v1", symbol="_mamba_verify_update", observes=("commits", *STEPS),
-         needs=("eagle.v1_update",), execution="worker", accepts=_v1_accepts)  # fmt: skip
-def update_v1(engine: Any, case: Any) -> dict[str, Any]:
-    torch, hook, names = engine.torch, Hook(engine), engine.fact("eagle.v1_result")
-    nodes = node_numbers(case)
-    tree = ClosedStub("verify input", topk=1 if case.form == "chain" else 2, draft_token_num=case.draft_tokens)
-    result = ClosedStub("verify result", **{
-        names["counts"]: (case.committed - 1).tolist(),
-        names["nodes"]: engine.tensor(nodes[nodes >= 0], "int32"),
-    })  # fmt: skip
-    post = engine.fact("eagle.v1_lengths_at_commit") == "post"
-    batch = batch_of(engine, case, case.pre + case.committed if post else case.pre)
-    batch.spec_info = tree
-    runner = model_runner(hook.in_backend(present=case.situation != "no_commit_hook"))
-    logits = ClosedStub("logits", hidden_states=torch.zeros(1), next_token_logits=torch.zeros(1))
-    with settings(engine, interval=case.grid) as config, engine.production():
-        worker = ClosedStub("worker", server_args=config, target_worker=ClosedStub("target worker", model_runner=runner))
-        engine.symbol("eagle.v1_update")(
-            worker, batch, result, logits, tree, engine.tensor(case.pre, case.length_dtype)
-        )
-    return hook.observed(case.track_slot.tolist())
-
-
-def _v2_accepts(case: Any) -> str | None:
-    if case.situation == "no_recurrent_state":
-        return "the caller asks for recurrent state, not this method"
-    return None if case.form == "chain" else "the method refuses trees"
-
-
-@adapter(contract=CONTRACT, module="eagle_v2", symbol="_mamba_verify_update", observes=("commits", *STEPS),
-         needs=("eagle.v2_update",), execution="worker", accepts=_v2_accepts)  # fmt: skip
-def update_v2(engine: Any, case: Any) -> dict[str, Any]:
-    hook = Hook(engine)
-    runner = model_runner(hook.in_backend(present=case.situation != "no_commit_hook"))
-    with settings(engine, interval=case.grid) as config, engine.production():
-        worker = ClosedStub(
-            "worker", server_args=config, speculative_num_draft_tokens=case.draft_tokens,
-            target_worker=ClosedStub("target worker", model_runner=runner),
-        )  # fmt: skip
-        engine.symbol("eagle.v2_update")(
-            worker, batch_of(engine, case, case.pre), ClosedStub("verify input", topk=1),
-            engine.tensor(case.committed, case.committed_dtype), accept_index(engine, case), len(case.pre),
-        )  # fmt: skip
-    return hook.observed(case.track_slot.tolist())
-
-
-def _steps_only(case: Any) -> str | None:
-    return None if case.situation == "verify" else "the kernel computes steps; its caller decides whether to"
-
-
-def effective(engine: Any, case: Any, steps: Any) -> Any:
-    """Checkpoint steps as the hook takes them: none without tracking or slot."""
-    if steps is None:
-        return [-1] * len(case.pre)
-    return engine.torch.where(engine.tensor(case.track_slot, "int64", contiguous=True) < 0, -1, steps)
-
-
-@adapter(contract=CONTRACT, module="mamba_kernels", symbol="fused_commit_track_indices", observes=STEPS,
-         needs=("eagle.fused_indices",), execution="triton", accepts=_steps_only)  # fmt: skip
-def fused_indices(engine: Any, case: Any) -> dict[str, Any]:
-    with engine.production():
-        current, saved = engine.symbol("eagle.fused_indices")(
-            guarded(engine, node_numbers(case), "int32", case, contiguous=True),
-            engine.tensor(case.committed, case.committed_dtype, contiguous=True),
-            engine.tensor(case.pre, case.length_dtype, contiguous=True) if case.tracking else None,
-            case.draft_tokens,
-            case.grid,
-        )
-    return {"current_step": current, "checkpoint_step": effective(engine, case, saved)}
-
-
-@adapter(contract=CONTRACT, module="eagle_kernels", symbol="prepare_verify_commit_outputs", observes=STEPS,
-         needs=("eagle.fused_outputs",), execution="triton", accepts=_steps_only)  # fmt: skip
-def fused_outputs(engine: Any, case: Any) -> dict[str, Any]:
-    predicted = np.arange(len(case.pre) * case.draft_tokens)
-    with engine.production():
-        _, _, (current, saved), _ = engine.symbol("eagle.fused_outputs")(
-            guarded(engine, predicted, "int32", case, contiguous=True),
-            guarded(engine, node_numbers(case), "int32", case),
-            engine.tensor(case.committed, case.committed_dtype),
-            engine.tensor(case.pre, case.length_dtype),
-            num_draft_tokens=case.draft_tokens,
-            mamba_track_interval=case.grid if case.tracking else 0,
-        )
-    return {"current_step": current, "checkpoint_step": effective(engine, case, saved)}

@@ -153,9 +153,9 @@ def round_v1(engine: Any, case: Any, kind: str = GDN) -> dict[str, Any]:
         def slots(tree_cache: Any, size: int) -> Any:
             return engine.torch.arange(size, device=engine.device)
 
-        with surroundings(seen, engine.symbol("eagle.v1_worker_module")):
-            with mock.patch.object(engine.symbol("eagle.verify_info"), "alloc_token_slots", slots), engine.production():
-                production_class.forward_batch_generation(worker, batch)
+        handed_out = mock.patch.object(engine.symbol("eagle.verify_info"), "alloc_token_slots", slots)
+        with surroundings(seen, engine.symbol("eagle.v1_worker_module")), handed_out, engine.production():
+            production_class.forward_batch_generation(worker, batch)
         seen.publish(batch.seq_lens)
     seen.check_recorded_fact(engine.fact("eagle.v1_lengths_at_commit"))
     return seen.observed(batch.seq_lens.tolist())

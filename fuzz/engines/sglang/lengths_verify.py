@@ -29,6 +29,7 @@ from fuzz.engines.sglang.lengths_inputs import (
     token_table,
 )
 from fuzz.engines.sglang.settings import settings
+from fuzz.worker.layout import FILLER
 
 # Names that verify looks up in its module and that stand outside: the forward's
 # preparation, stream bookkeeping, and probes of the logits.
@@ -38,11 +39,32 @@ OUTSIDE = {
     "maybe_detect_nan": lambda *_: None,
     "maybe_detect_inf": lambda *_: None,
 }
+GUARD = 4096  # elements around a gather: more than the widest wrong row stride reaches over
 ANY_GRID = 256  # verify is handed no track slots, so no grid is used
 
 
 def is_tree(case: Any) -> bool:
     return len(case.pre) > 0 and on_chain(case) is not None
+
+
+def guarded_gather(torch: Any, values: Any) -> Any:
+    """``values`` as a tensor whose gathers lie between guard zones.
+
+    Verify gathers the emitted tokens into a tensor of its own and lets a kernel
+    index that; a kernel that runs over its end then reads filler, every time.
+    """
+
+    class Guarded(torch.Tensor):
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+        @forwarded
+        def __getitem__(self, index: Any) -> Any:
+            found = torch.Tensor.__getitem__(self, index)
+            wide = torch.full((found.numel() + 2 * GUARD,), FILLER, dtype=found.dtype, device=found.device)
+            inside = wide[GUARD : GUARD + found.numel()].view(found.shape)
+            return inside.copy_(found)
+
+    return values.clone().as_subclass(Guarded)
 
 
 class Moves:
@@ -78,6 +100,8 @@ def run_verify(engine: Any, case: Any) -> tuple[Any, Moves]:
     )
     if idle:  # as the engine's sampling answers for an idle batch
         sampled = tuple(torch.empty(0, dtype=torch.int32) for _ in range(3))
+    else:
+        sampled = (guarded_gather(torch, sampled[0]), *sampled[1:])
     pre = engine.tensor(case.pre, case.length_dtype, contiguous=True)
     locations = block_locations(case) if case.table_width else np.zeros(case.predicted.size, dtype=np.int64)
     pool = ClosedStub("pool", req_to_token=token_table(engine, case))
@@ -113,7 +137,7 @@ def _verify_input(sampled: tuple) -> ClosedStub:
     return ClosedStub(
         "verify_input",
         prepare_for_v2_verify=lambda *_: (FORWARDED, False),
-        sample=lambda *_, **__: tuple(t.clone() for t in sampled),
+        sample=lambda *_, **__: sampled,
     )
 
 
@@ -159,7 +183,7 @@ def _outside(engine: Any, sampled: tuple) -> Iterator[Any]:
             if hasattr(module, name):
                 patch(module, name, value)
         if engine.fact("lengths.verify_calls") == "functions":
-            patch(module, "eagle_sample", lambda *_, **__: tuple(t.clone() for t in sampled))
+            patch(module, "eagle_sample", lambda *_, **__: sampled)
             patch(module, "eagle_prepare_for_verify", lambda *_, **__: (FORWARDED, False))
         fused = None
         if engine.fact("lengths.verify_fuses"):

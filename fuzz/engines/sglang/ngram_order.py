@@ -44,7 +44,8 @@ def ngram(engine: Any, case: Any) -> dict[str, Any]:
         module = engine.symbol("ngram.module")
         with surroundings(seen, module), outside(seen, module), engine.production():
             if engine.fact("ngram.publication") == "callback":
-                returned = production_class.forward_batch_generation(worker, batch, on_publish=seen.publish).new_seq_lens
+                result = production_class.forward_batch_generation(worker, batch, on_publish=seen.publish)
+                returned = result.new_seq_lens
             else:
                 production_class.forward_batch_generation(worker, batch)
                 returned = batch.seq_lens

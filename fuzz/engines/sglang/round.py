@@ -27,13 +27,14 @@ class Round:
     ``batch`` is set by the driver before the call. Track slots count as prepared
     from the first moment at which the batch holds the slots that its requests own
     now: before the round it holds none, as a filtered or merged batch does.
-    ``holds_tracks`` asks for the other batch, which was prepared before the round:
-    it shows the lengths that a caller hands over even where the caller prepares
-    nothing.
+    ``handed_only`` is for a batch that was prepared before the round and reports
+    the steps handed to the hook alone: which lengths a caller hands over shows
+    even where the caller prepares nothing or publishes too early.
     """
 
-    def __init__(self, case: Any, *, holds_tracks: bool = False):
-        self.holds_tracks = holds_tracks and case.tracking
+    def __init__(self, case: Any, *, handed_only: bool = False):
+        self.handed_only = handed_only
+        self._holds_tracks = handed_only and case.tracking
         self.slots = case.track_slot.tolist()
         self.pre = case.pre.tolist()
         self.post = (case.pre + case.committed).tolist()
@@ -46,7 +47,7 @@ class Round:
     def start(self, engine: Any, batch: Any) -> Any:
         """The round begins with ``batch``; returns it."""
         self.batch = batch
-        if self.holds_tracks:
+        if self._holds_tracks:
             batch.mamba_track_indices = engine.torch.tensor(self.slots, device=engine.device)
         return batch
 
@@ -78,10 +79,12 @@ class Round:
         scheduler that runs without overlap and must be what was published."""
         published = self.published if self.published is not None else []
         handed = self.hook.observed(self.slots)
+        steps = {name: handed[name] for name in HANDED}
+        if self.handed_only:
+            return steps
         return {
             "order": self.events,
-            "current_step": handed["current_step"],
-            "checkpoint_step": handed["checkpoint_step"],
+            **steps,
             "published": published if returned_lengths == published else returned_lengths,
         }
 
