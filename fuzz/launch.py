@@ -42,4 +42,5 @@ def from_install(install: EngineInstall, device: str = "cpu") -> Launch:
         modules=tuple(adapters.modules(name)),
         targets=tuple(adapters.load(name)),
         device=device,
+        shims=not install.spec.local,
     )

@@ -40,7 +40,8 @@ class SessionError(Exception):
 class Launch:
     """How an engine's interpreter is started. ``env`` is its whole environment,
     with a PYTHONPATH on which the engine is found; ``fuzz`` and ``oracle`` are
-    added behind it."""
+    added behind it. ``shims`` is false for an interpreter that has the engine's
+    whole dependencies: nothing may be declared in their place."""
 
     engine: str
     version: str
@@ -51,6 +52,7 @@ class Launch:
     targets: tuple[str, ...] = ()
     device: str = "cpu"
     torch: bool = True
+    shims: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class Session:
             "engine": self.launch.engine, "version": self.launch.version, "device": self.launch.device,
             "direct": self.direct, "log": str(self._log), "stubs": self.launch.stubs,
             "targets": list(self.launch.targets), "modules": list(self.launch.modules), "torch": self.launch.torch,
+            "shims": self.launch.shims,
         }  # fmt: skip
         ours.settimeout(START_DEADLINE_S)
         try:

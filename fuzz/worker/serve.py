@@ -65,6 +65,8 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
         return {"status": "ok", "observed": plain(observed), **_clock(engine, began)}
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
+    except ModuleNotFoundError as error:  # production imports late; the environment lacks something
+        return {"status": "unsupported", "reason": f"import: {error}"}
     except MemoryError as error:
         return _failure("out_of_memory", f"MemoryError: {error}")
     except Exception as error:

@@ -49,7 +49,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     began = time.perf_counter()
     engine = Engine(hello["engine"], hello["version"], hello["device"])
     if hello["torch"]:
-        prepare_torch(engine, hello["stubs"])
+        prepare_torch(engine, hello["stubs"] if hello["shims"] else None)
     for module in hello["modules"]:
         importlib.import_module(module)
     adapters = adapters_.registered(hello["engine"])
@@ -72,13 +72,17 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     return engine, adapters, ready
 
 
-def prepare_torch(engine: Engine, stubs: dict[str, list[str]]) -> None:
-    """Shims and repairs that must stand before the engine is imported."""
-    from fuzz.engines import interpreter, shims
-
+def prepare_torch(engine: Engine, stubs: dict[str, list[str]] | None) -> None:
+    """Shims (unless ``stubs`` is ``None``) and repairs that must stand before the
+    engine is imported."""
     engine.torch.set_num_threads(1)
-    shims.install(stubs)
+    if stubs is not None:
+        from fuzz.engines import shims
+
+        shims.install(stubs)
     if engine.device == "cpu":
+        from fuzz.engines import interpreter
+
         interpreter.round_to_bfloat16()
         interpreter.widen_bfloat16_dot()
 

@@ -99,7 +99,6 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
     executor = WorkerStub(
         engine.symbol("dspark.executor_class"),
         target_worker=target,
-        model_runner=runner,
         gamma=width - 1,
         verify_num_draft_tokens=width,
         kv_injector=ClosedStub(
@@ -132,10 +131,8 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         _verify_executor=executor,
         _verify_epilogue=None,
         _verify_inputs_ready=None,
-        _sampling_accept_graph=None,
         _prepare_inputs_once=False,
         _sim_draw_ahead=False,
-        _simulate_acc_len=0.0,
         _simulate_acc_greedy=False,
         _draft_is_moe=False,
         _draft_context=lambda: nullcontext(),

@@ -77,8 +77,8 @@ def _committed_something(case: Any) -> str | None:
 
 
 @adapter(contract=CONTRACT, module="spec_utils", symbol="commit_mamba_states_after_verify(cuda)",
-         observes=("commits", *STEPS), needs=("settings.config", "eagle.commit", "eagle.commit_kernel"), execution="triton",
-         accepts=_committed_something)  # fmt: skip
+         observes=("commits", *STEPS), needs=("settings.config", "eagle.commit", "eagle.commit_kernel"),
+         execution="triton", accepts=_committed_something)  # fmt: skip
 def commit_states_fused(engine: Any, case: Any) -> dict[str, Any]:
     """The path of CUDA tensors, with the kernel in the interpreter."""
     from fuzz.engines.interpreter import cuda_tensors

@@ -39,7 +39,6 @@ OUTSIDE = {
     "maybe_detect_nan": lambda *_: None,
     "maybe_detect_inf": lambda *_: None,
 }
-GUARD = 4096  # elements around a gather: more than the widest wrong row stride reaches over
 ANY_GRID = 256  # verify is handed no track slots, so no grid is used
 
 
@@ -48,11 +47,14 @@ def is_tree(case: Any) -> bool:
 
 
 def guarded_gather(torch: Any, values: Any) -> Any:
-    """``values`` as a tensor whose gathers lie between guard zones.
+    """``values`` as a tensor whose gathers lie between guard zones as long as
+    itself: rows stepped by the block's width reach no further.
 
     Verify gathers the emitted tokens into a tensor of its own and lets a kernel
     index that; a kernel that runs over its end then reads filler, every time.
     """
+
+    guard = values.numel()
 
     class Guarded(torch.Tensor):
         __torch_function__ = torch._C._disabled_torch_function_impl
@@ -60,8 +62,8 @@ def guarded_gather(torch: Any, values: Any) -> Any:
         @forwarded
         def __getitem__(self, index: Any) -> Any:
             found = torch.Tensor.__getitem__(self, index)
-            wide = torch.full((found.numel() + 2 * GUARD,), FILLER, dtype=found.dtype, device=found.device)
-            inside = wide[GUARD : GUARD + found.numel()].view(found.shape)
+            wide = torch.full((found.numel() + 2 * guard,), FILLER, dtype=found.dtype, device=found.device)
+            inside = wide[guard : guard + found.numel()].view(found.shape)
             return inside.copy_(found)
 
     return values.clone().as_subclass(Guarded)
@@ -99,7 +101,7 @@ def run_verify(engine: Any, case: Any) -> tuple[Any, Moves]:
         engine.tensor(accept_index(case), "int32", contiguous=True),
     )
     if idle:  # as the engine's sampling answers for an idle batch
-        sampled = tuple(torch.empty(0, dtype=torch.int32) for _ in range(3))
+        sampled = tuple(torch.empty(0, dtype=torch.int32, device=engine.device) for _ in range(3))
     else:
         sampled = (guarded_gather(torch, sampled[0]), *sampled[1:])
     pre = engine.tensor(case.pre, case.length_dtype, contiguous=True)
@@ -187,7 +189,8 @@ def _outside(engine: Any, sampled: tuple) -> Iterator[Any]:
             patch(module, "eagle_prepare_for_verify", lambda *_, **__: (FORWARDED, False))
         fused = None
         if engine.fact("lengths.verify_fuses"):
-            stack.enter_context(cuda_tensors())
+            if engine.device == "cpu":
+                stack.enter_context(cuda_tensors())
             spy = mock.Mock(wraps=module.prepare_verify_commit_outputs)
             fused = patch(module, "prepare_verify_commit_outputs", spy)
         yield fused
@@ -237,7 +240,7 @@ def move_accepted(engine: Any, case: Any) -> dict[str, Any]:
     over its end shows instead of by luck."""
     torch, moves = engine.torch, Moves()
     nodes = accept_index(case)
-    wide = torch.zeros(len(case.pre) * case.draft_tokens + nodes.size, dtype=torch.int32)
+    wide = torch.zeros(len(case.pre) * case.draft_tokens + nodes.size, dtype=torch.int32, device=engine.device)
     index = wide[: nodes.size].view(nodes.shape)
     index.copy_(torch.from_numpy(nodes))
     drafts = engine.fact("lengths.move_counts") == "drafts"

@@ -70,7 +70,7 @@ def _pool(engine: Any, memory: Memory, case: Any, state: CommitState) -> Any:
     overlapping = case.overlapping and _overlap_possible(engine, case)
     options = {"speculative_eagle_topk": CHAIN_TOPK if overlapping else TREE_TOPK}
     options = options if engine.fact("pool.knows_topk") else {}
-    if engine.strided and engine.fact("scatter.strided_pool"):
+    if engine.strided and engine.fact("scatter.strided_pool") and _one_buffer_possible(state):
         options["envelope_layout"] = True
     with mock.patch.object(engine.torch, "zeros", _allocator(engine, memory)):
         pool = engine.symbol("pool.class")(
@@ -101,6 +101,17 @@ def _overlap_possible(engine: Any, case: Any) -> bool:
     if case.window_first:
         return "first" in axes and case.window_width not in case.window_channels
     return "last" in axes
+
+
+def _one_buffer_possible(state: CommitState) -> bool:
+    """Whether windows and state of all layers fit one buffer: the engine refuses
+    a slot whose parts are not aligned to every item size."""
+    sizes = [
+        sum(t.layers * t.cells for t in tensors) * state.dtype(field).itemsize
+        for field, tensors in state.tensors.items()
+    ]
+    unit = max(state.dtype(field).itemsize for field in state.tensors)
+    return all(size % unit == 0 for size in sizes)
 
 
 def _model(engine: Any, case: Any, *, kda: bool) -> Any:
