@@ -1,0 +1,1 @@
+"""How published engines are provisioned, and one folder of adapters per engine."""

@@ -1,0 +1,1 @@
+"""Which draft tokens the target accepts."""
