@@ -15,7 +15,7 @@ from typing import Any
 from fuzz.adapter import Adapter
 from fuzz.executor import execute
 from fuzz.presentation import PLAIN, Presentation
-from fuzz.shrink import Shrunk, shrink
+from fuzz.shrink import MAX_SECONDS, Shrunk, shrink
 from fuzz.strategies.case import shown_case
 from fuzz.strategies.source import RandomSource, ReplaySource
 from fuzz.supervisor import Session
@@ -47,7 +47,8 @@ class Belief:
 
     @property
     def sibling_words(self) -> str | None:
-        return None if self.sibling is None else str(case_.to_plain(self.sibling))
+        """Where the agreeing sibling differs from the case."""
+        return None if self.sibling is None else explain.changes(self.case, self.sibling)
 
 
 def believe(
@@ -56,6 +57,7 @@ def believe(
     choices: Sequence[int],
     identity: Identity,
     run: Callable[[Any, Presentation, list[int]], Verdict],
+    shrink_seconds: float = MAX_SECONDS,
 ) -> Belief:
     """Investigate the find that ``choices`` led to. ``run`` executes and journals
     one case; it is used for everything but the fresh reproductions."""
@@ -66,12 +68,12 @@ def believe(
         verdict = Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity, {"rate": rate})
         words = f"Repeats only in {rate}: {identity.field} {identity.kind}."
         return Belief(Kind.FLAKY, given_case, given_how, verdict, rate, 0, None, words)
-    small = shrink(adapter.contract, choices, identity, lambda case, how: run(case, how, []))
+    small = shrink(adapter.contract, choices, identity, lambda case, how: run(case, how, []), shrink_seconds)
     if small is None:
         small = Shrunk(given_case, given_how, run(given_case, given_how, []))
     sibling = sibling_of(session, adapter, small.case, small.agreeing)
     kind = small.verdict.kind if sibling is not None else Kind.ORACLE_SUSPECT
-    words = words_for(adapter, small.verdict)
+    words = words_for(small.verdict)
     return Belief(kind, small.case, small.how, small.verdict, rate, small.calls, sibling, words)
 
 
@@ -112,15 +114,10 @@ def _distance(a: Any, b: Any) -> int:
     return int(a != b)
 
 
-def words_for(adapter: Adapter, verdict: Verdict) -> str:
-    """The reason of a frozen find, in one sentence."""
+def words_for(verdict: Verdict) -> str:
+    """What a red verdict claims, in one sentence."""
     evidence = verdict.evidence
-    if verdict.kind is Kind.DIVERGE and "expected" in evidence:
-        contract = contracts.get(adapter.contract)
-        where = evidence.get("where", [])
-        expected = verdict.evidence["expected"]
-        return f"{adapter.id}: " + explain.sentence(
-            contract, verdict.identity.field, where, expected, evidence["observed"]
-        )
-    detail = evidence.get("message") or evidence.get("how") or evidence.get("deadline_s") or ""
-    return f"{adapter.id}: {verdict.kind} {verdict.identity.kind} {detail}".strip()
+    if "claim" in evidence:
+        return evidence["claim"]
+    detail = evidence.get("message") or evidence.get("how") or evidence.get("rate") or ""
+    return f"{verdict.kind} {verdict.identity.kind} {detail}".strip()

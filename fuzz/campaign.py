@@ -25,6 +25,7 @@ from fuzz.events import Events
 from fuzz.executor import prepare, send
 from fuzz.known import Known
 from fuzz.presentation import Presentation
+from fuzz.shrink import MAX_SECONDS
 from fuzz.strategies.case import shown_case
 from fuzz.strategies.source import RandomSource, drawn_by_hypothesis
 from fuzz.supervisor import Session
@@ -34,6 +35,7 @@ from oracle import contracts
 SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
 HYPOTHESIS_EVERY = 4  # every so many slices Hypothesis looks for structure
 HYPOTHESIS_EXAMPLES = 40
+LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
 STOP_AFTER_REFUSALS = 300  # consecutive cases outside a target's domain or path
 
 
@@ -200,7 +202,12 @@ class Campaign:
         """Reproduce, shrink, find a sibling, freeze; then the target is done
         unless the campaign continues on failure."""
         self.on_progress(self)
-        belief = believe(self.session, state.adapter, choices, verdict.identity, lambda c, h, m: self._execute(state, c, h, m))
+        # A find near the end of the budget is still shrunk, but not for long.
+        left = self.options.max_seconds - self.elapsed_s
+        belief = believe(
+            self.session, state.adapter, choices, verdict.identity,
+            lambda c, h, m: self._execute(state, c, h, m), min(MAX_SECONDS, max(LEAST_SHRINK_S, left)),
+        )  # fmt: skip
         if belief.kind is not verdict.kind:
             state.verdicts[verdict.kind] -= 1
             state.verdicts[belief.kind] += 1

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fuzz.adapter import Adapter
 from fuzz.presentation import PLAIN, Presentation, present, undo
 from fuzz.supervisor import Died, Hung, Session
 from fuzz.verdict import Identity, Kind, Verdict
-from oracle import contracts
+from oracle import contracts, explain
 from oracle import legal as legal_
 from oracle.contract import Contract, InvalidCase
 from oracle.judgement import judge
 
 
+MAX_EVENT_CELLS = 256  # of an observed array that an event holds
 OUTSIDE_DOMAIN = "outside the target's domain: "
 
 
@@ -88,6 +91,7 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
         Kind.DIVERGE,
         judgement.field,
         judgement.kind,
+        claim=explain.sentence(contract, case, judgement),
         where=list(judgement.where),
         expected=legal_.to_plain(judgement.expected),
         observed=judgement.observed,
@@ -101,5 +105,8 @@ def _unsupported(adapter: Adapter, reason: str) -> Verdict:
 
 
 def summary(observed: dict[str, Any]) -> dict[str, Any]:
-    """Observed values small enough for an event: long ones are cut."""
-    return {k: (v.tolist() if hasattr(v, "tolist") else v) for k, v in observed.items()}
+    """Observed values small enough for an event: a large array is left out, and
+    its first illegal cell stands in the claim."""
+    return {k: v for k, v in observed.items() if not (isinstance(v, np.ndarray) and v.size > MAX_EVENT_CELLS)} | {
+        k: v.tolist() for k, v in observed.items() if isinstance(v, np.ndarray) and v.size <= MAX_EVENT_CELLS
+    }

@@ -53,12 +53,8 @@ def replay(session: Session, adapter: Adapter, frozen: FrozenCase) -> Replayed:
     if verdict.kind is Kind.AGREE:
         return Replayed(adapter.id, Result.FIXED, verdict, ("production agrees with the reference",))
     if verdict.kind is Kind.DIVERGE and "all_observed" in verdict.evidence:
-        evidence = verdict.evidence
-        claim = explain.sentence(
-            contract, verdict.identity.field, evidence["where"], evidence["expected"], evidence["observed"]
-        )
-        rows = explain.side_by_side(contract, frozen.case, evidence["all_observed"])
-        return Replayed(adapter.id, Result.FAILED, verdict, (claim, "", *explain.text(rows)))
+        rows = explain.side_by_side(contract, frozen.case, verdict.evidence["all_observed"])
+        return Replayed(adapter.id, Result.FAILED, verdict, (verdict.evidence["claim"], "", *explain.text(rows)))
     if verdict.red:
         detail = verdict.evidence.get("traceback") or verdict.evidence.get("stack") or verdict.evidence.get("output")
         head = f"{verdict.kind}: {verdict.identity.kind}"

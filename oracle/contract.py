@@ -56,6 +56,8 @@ class Contract:
     kind           field, expected, observed -> word for the difference (identity)
     records        name of the case attribute that holds one record per request
     padding        case -> an inert record that may be appended, or ``None``
+    say            case, field, where, observed -> the claim in words, for a
+                   contract whose values need them; ``None`` to say it generally
     example        a small healthy case in which nothing special happens
     """
 
@@ -72,6 +74,7 @@ class Contract:
     kind: Callable[[str, Any, Any], str] = differs
     records: str = "requests"
     padding: Callable[[Any], Any] | None = None
+    say: Callable[[Any, str, tuple[int, ...], Any], str] | None = None
 
     def run(self, case: Any) -> tuple[Outcome, Trace]:
         """The reference's legal outcome of ``case`` and its trace."""

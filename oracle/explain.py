@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from oracle import legal
+from oracle.case import to_plain
 from oracle.contract import Contract
+from oracle.judgement import Judgement
+
+MAX_SHOWN = 160  # characters of one value in a line of text
 
 
 @dataclass(frozen=True)
@@ -25,14 +29,17 @@ class Row:
     legal: bool | None
 
 
-def sentence(contract: Contract, field: str, where: list[int], expected: Any, observed: Any) -> str:
+def sentence(contract: Contract, case: Any, judgement: Judgement) -> str:
     """The claim of a divergence in one sentence."""
-    meaning = next((f.meaning for f in contract.fields if f.name == field), field)
-    axis = next((f.axis for f in contract.fields if f.name == field), "case")
+    field = next(f for f in contract.fields if f.name == judgement.field)
+    if contract.say is not None and judgement.kind != "wrong_shape":
+        return contract.say(case, field.name, judgement.where, judgement.observed)
     place = ""
-    if where:
-        place = f"request {where[0]}: " if axis == "request" else f"at {tuple(where)}: "
-    return f"{place}{field} ({meaning}) must be {legal.describe(expected)}, production has {observed}"
+    if judgement.where:
+        at = judgement.where
+        place = f"request {at[0]}: " if field.axis == "request" else f"at {at}: "
+    must = legal.describe(judgement.expected)
+    return f"{place}{field.name} ({field.meaning}) must be {must}, production has {judgement.observed}"
 
 
 def side_by_side(contract: Contract, case: Any, observed: dict[str, Any]) -> list[Row]:
@@ -67,11 +74,32 @@ def _whole(contract: Contract, case: Any, field: str, request: int | None) -> An
     return outcome if request is None else outcome[request]
 
 
-def text(rows: list[Row], width: int = 44) -> list[str]:
-    """Rows as lines of plain text, the divergent one marked."""
-    lines = [f"  {'step':<{width}} {'expected':<28} observed"]
-    for row in rows:
-        name = row.step if row.request is None else f"request {row.request}: {row.step}"
+def text(rows: list[Row]) -> list[str]:
+    """Rows as lines of plain text in three columns, the divergent one marked."""
+    names = [r.step if r.request is None else f"request {r.request}: {r.step}" for r in rows]
+    expected = [_short(r.expected) for r in rows]
+    name_width = max(map(len, ["step", *names]))
+    width = max(map(len, ["expected", *(e for e, r in zip(expected, rows, strict=True) if r.observed)]))
+    lines = [f"  {'step':<{name_width}}  {'expected':<{width}}  observed"]
+    for name, value, row in zip(names, expected, rows, strict=True):
         mark = "✗" if row.legal is False else " "
-        lines.append(f"{mark} {name:<{width}} {row.expected:<28} {row.observed}".rstrip())
+        lines.append(f"{mark} {name:<{name_width}}  {value:<{width}}  {_short(row.observed)}".rstrip())
     return lines
+
+
+def _short(value: str) -> str:
+    """A value that fits a line; the whole of it stands in the case file."""
+    return value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 1] + "…"
+
+
+def changes(case: Any, other: Any) -> str:
+    """In which leaves ``other`` differs from ``case``, as ``path=value``."""
+    return ", ".join(_changes(to_plain(case), to_plain(other), "")) or "nothing"
+
+
+def _changes(a: Any, b: Any, path: str) -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [c for k in b for c in _changes(a.get(k), b[k], f"{path}.{k}" if path else k)]
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return [c for i, (x, y) in enumerate(zip(a, b, strict=True)) for c in _changes(x, y, f"{path}[{i}]")]
+    return [] if a == b else [f"{path}={_short(str(b))}"]

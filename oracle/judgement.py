@@ -7,7 +7,7 @@ first one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,9 @@ def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any]) -> Jud
             verdict = _judge_array(contract, field.name, expected, np.asarray(seen))
         else:
             if field.axis == "case":
-                expected, seen = [expected], [seen]
-            verdict = _judge_list(contract, field.name, expected, seen)
+                verdict = replace(_judge_list(contract, field.name, [expected], [seen]), where=())
+            else:
+                verdict = _judge_list(contract, field.name, expected, seen)
         if not verdict.agrees:
             return verdict
         if verdict.near_tie:

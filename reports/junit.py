@@ -17,6 +17,7 @@ from reports.events import read
 
 FAILURES = frozenset({"DIVERGE", "CRASH", "HANG", "FLAKY"})
 ERRORS = frozenset({"HARNESS_ERROR", "ORACLE_SUSPECT", "OUT_OF_MEMORY", "INVALID_CASE"})
+SAID = ("where", "expected", "observed", "message", "reason", "how")
 MAX_SHOWN = 20  # failures spelled out per target
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -97,7 +98,7 @@ def _identity(event: dict[str, Any]) -> str:
 
 def _line(event: dict[str, Any]) -> str:
     evidence = event.get("evidence", {})
-    said = {k: evidence[k] for k in ("where", "expected", "observed", "message", "reason", "how") if k in evidence}
+    said = evidence.get("claim") or {k: evidence[k] for k in SAID if k in evidence}
     return f"case {event['case']} {event['verdict']} {_identity(event)} {said}"
 
 

@@ -12,6 +12,7 @@ from fuzz import corpus as corpus_
 from fuzz import known as known_
 from fuzz import support
 from fuzz import sweep as sweep_
+from fuzz.believe import words_for
 from fuzz.bench import bench
 from fuzz.campaign import Campaign, Found, Options
 from fuzz.commands.options import (
@@ -42,6 +43,7 @@ from fuzz.verdict import (
     Kind,
     exit_code,
 )
+from oracle import contracts
 from reports.junit import write_junit
 
 
@@ -157,8 +159,6 @@ def print_campaign(campaign: Campaign, version: str) -> None:
     width = max(len(s.adapter.id) for s in campaign.states)
     click.echo(f"\n{engine}=={version} on {campaign.session.launch.device}, seed {campaign.options.seed}, {campaign.elapsed_s:.0f} s")
     for s in campaign.states:
-        from oracle import contracts
-
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
             click.echo(f"{s.adapter.id:<{width}}  UNSUPPORTED: {s.reason or 'outside the budget'}")
@@ -173,7 +173,7 @@ def print_campaign(campaign: Campaign, version: str) -> None:
         click.echo(f"  {found.belief.words}")
         click.echo(f"  repeated in {found.belief.rate}, shrunk with {found.belief.calls} calls")
         if found.belief.sibling is not None:
-            click.echo(f"  agrees on the sibling: {found.belief.sibling}")
+            click.echo(f"  agrees on a sibling with {found.belief.sibling_words}")
         if found.frozen:
             click.echo(f"  frozen: {found.frozen}")
 
@@ -212,14 +212,10 @@ def gate(engine, target, contract, device, python, offline, corpus, out) -> None
 
 def print_gate(result: GateResult, absent: list[str], engine: str, cases: int) -> None:
     """What the gate saw, the red first."""
-    from fuzz.believe import words_for
-    from fuzz.adapter import load
-
-    adapters = load(engine.partition("==")[0])
     for identity, hits in result.red.items():
         name, verdict = hits[0]
         click.echo(f"{verdict.kind}: {identity}")
-        click.echo(f"  {words_for(adapters[identity.target], verdict)}")
+        click.echo(f"  {words_for(verdict)}")
         click.echo(f"  {len(hits)} frozen cases, first {name}")
     for name, verdict in result.suspects:
         reason = verdict.evidence.get("reason") or verdict.evidence.get("message")
@@ -247,7 +243,7 @@ def replay(file, engine, target, contract, device, python, offline) -> None:
     if not adapters:
         raise click.UsageError(f"no target of {spec.name} has contract {frozen.contract} and matches --target {target!r}")
     codes = []
-    click.echo(f"{frozen.name}: {frozen.reason}")
+    click.echo(f"{frozen.name}\n  {frozen.reason}")
     with open_session(spec, device, python, offline) as session:
         for adapter in adapters:
             answer = run_replay(session, adapter, frozen)

@@ -220,6 +220,7 @@ CONTRACT = Contract(
     domain=domain,
     columns=columns,
     kind=kind,
+    say=explain,
     records="rows",
     padding=lambda case: Row(NONE, NONE, NONE, NONE, NONE),
     fields=(

@@ -1,105 +1,125 @@
 """Real faults of published releases: red on the release that has one, for the
 right reason, and green on the one that fixed it.
 
-Each row names the upstream issue, the target, a case that triggers the fault and
-a sibling that must not. A red is asserted by identity, never by an exit code.
+Each row names the upstream issue, the target, a frozen case that triggers the
+fault and one that must not. A red is asserted by identity, never by an exit code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from fuzz import adapter as adapters
+from fuzz import corpus
 from fuzz.executor import execute
 from fuzz.verdict import Kind
-from oracle.commit import call_order, checkpoint_steps
-from tests.e2e.wide_slots import WIDE_CASE, WIDE_SIBLING
 
 pytestmark = pytest.mark.engine
 
-
-def boundary(pre: int, committed: int, grid: int = 256) -> Any:
-    case = replace(checkpoint_steps.CONTRACT.example, grid=grid, draft_tokens=16, path_width=16)
-    return replace(case, requests=(checkpoint_steps.Request(pre, committed, 0),))
-
-
-def round_of(pre: int, committed: int, **changes: Any) -> Any:
-    requests = (call_order.Request(pre, committed, 0),)
-    return replace(call_order.CONTRACT.example, requests=requests, **changes)
+CASES = {(f.contract, f.slug): f.case for _, f in corpus.load()}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One fault. ``kind`` is (field, kind of difference)."""
+    """One fault of one target. ``identity`` is (field, kind of difference)."""
 
     issue: str
     target: str
-    trigger: Any
-    sibling: Any
-    kind: tuple[str, str]
-    red: tuple[str, ...]
-    green: tuple[str, ...]
+    trigger: str
+    sibling: str
+    identity: tuple[str, str]
+    red: str
+    green: str
+    verdict: Kind = Kind.DIVERGE
+
+    def case(self, slug: str) -> Any:
+        return CASES[(self.target.split("/")[2], slug)]
 
 
-DFLASH_STEPS = "sglang/dflash/commit.checkpoint_steps/_update_target_mamba_state_after_verify"
-DFLASH_ORDER = "sglang/dflash/commit.call_order/forward_batch_generation"
-NGRAM_ORDER = "sglang/ngram/commit.call_order/forward_batch_generation"
-DSPARK_ORDER = "sglang/dspark/commit.call_order/forward_batch_generation"
-TRACK = "sglang/track/commit.state_scatter/track_mamba_states_if_needed"
-STALE = {"red": ("0.5.14", "0.5.16", "0.5.18"), "green": ("0.5.12", "0.5.20", "0.5.22", "0.5.23")}
+STEPS = "sglang/dflash/commit.checkpoint_steps/_update_target_mamba_state_after_verify"
+ROUND = "commit.call_order/forward_batch_generation"
+LANDS, FAR = "round-that-lands-on-256", "round-without-crossing"
+NO_STATE = "model-without-recurrent-state"
+MISSING = ("checkpoint_step", "missing")
+NO_COMMIT = ("order", "commit_missing")
+FIXED_20 = {"red": "14 16 18", "green": "20 22 23"}
 
 ROWS = [
-    *(
-        Row("37817", DFLASH_STEPS, boundary(pre, committed, grid), boundary(grid - 6, 3, grid), ("checkpoint_step", "missing"), **STALE)
-        for pre, committed, grid in ((255, 1, 256), (254, 2, 256), (127, 1, 128), (126, 2, 128), (63, 1, 64), (62, 2, 64), (250, 10, 256))
-    ),
-    Row("37817 in the caller", DFLASH_ORDER, round_of(255, 1), round_of(10, 2), ("checkpoint_step", "missing"), ("0.5.18",), ("0.5.20", "0.5.22", "0.5.23")),
-    Row("26351", NGRAM_ORDER, round_of(255, 1), round_of(255, 1, recurrent=False), ("order", "commit_missing"), ("0.5.10", "0.5.12"), ("0.5.14", "0.5.16", "0.5.23")),
-    Row("32828", DSPARK_ORDER, round_of(255, 1), round_of(255, 1, recurrent=False), ("order", "commit_missing"), ("0.5.16",), ()),
-    Row("32-bit slot offset", TRACK, WIDE_CASE, WIDE_SIBLING, ("state", "foreign_contents"), ("0.5.10", "0.5.12", "0.5.14"), ("0.5.16", "0.5.18", "0.5.23")),
+    # DFlash compares the length before verify with itself.
+    *(Row("37817", STEPS, trigger, sibling, MISSING, red="14 16 18", green="12 20 22 23") for trigger, sibling in (
+        ("lands-on-256", "stops-before-256"), ("lands-on-256-with-two", "stops-before-256"),
+        ("lands-on-128", "stops-before-128"), ("lands-on-128-with-two", "stops-before-128"),
+        ("lands-on-64", "stops-before-64"), ("lands-on-64-with-two", "stops-before-64"),
+        ("crosses-in-the-middle", "starts-on-256"), ("beyond-32-bits", "boundary-just-ahead"),
+    )),
+    # The same through the real callers, which decide what "post" is.
+    Row("37817", f"sglang/dflash/{ROUND}.handed_steps", LANDS, FAR, MISSING, **FIXED_20),
+    Row("37817", f"sglang/dflash_v1/{ROUND}.handed_steps", LANDS, FAR, MISSING, red="", green="12"),
+    # DFlash never prepared the track slots.
+    Row("31850", f"sglang/dflash/{ROUND}", LANDS, NO_STATE, ("order", "tracks_not_prepared"), red="14 16", green="20 23"),
+    # NGRAM and DSPARK committed nothing.
+    Row("26351", f"sglang/ngram/{ROUND}", LANDS, NO_STATE, NO_COMMIT, red="10 12", green="14 16 18 20 22 23"),
+    Row("32828", f"sglang/dspark/{ROUND}", LANDS, NO_STATE, NO_COMMIT, red="16", green=""),
+    Row("32828", f"sglang/dspark/{ROUND}.handed_steps", LANDS, NO_STATE, ("current_step", "wrong_shape"), red="16", green="18 20 22 23"),
+    Row("31380", f"sglang/multi_layer_eagle_v2/{ROUND}", LANDS, NO_STATE, NO_COMMIT, red="10 12 14", green="16 18 23"),
+    # EAGLE v2 asked for two kinds of recurrent state, not for the third.
+    Row("27966", f"sglang/eagle_v2/{ROUND}(lightning)", LANDS, NO_STATE, NO_COMMIT, red="10 12", green=""),
+    Row("27966", f"sglang/eagle_v1/{ROUND}(lightning)", LANDS, NO_STATE, NO_COMMIT, red="", green="10 12"),
+    # The caller's row stride is N, not the width of accept_index.
+    Row("26866", "sglang/eagle_v2/commit.lengths/verify", "narrow-accept-index-two-rows", "narrow-accept-index-first-row",
+        ("bonus_token", "wrong_token"), red="10 12", green="14 16 18 20 22 23"),
+    # 32-bit offsets wrap when the index tensor is int32.
+    Row("32-bit offset", "sglang/track/commit.state_scatter/track_mamba_states_if_needed", "pool-slot-beyond-32-bits",
+        "pool-track-slot-just-below-32-bits", ("state", "foreign_contents"), red="10 12 14", green="16 18 20 22 23"),
+    # The host's crossing test left out the current token.
+    Row("22239", "sglang/scheduler/commit.checkpoint_steps/_mamba_prefix_cache_update", "lands-on-256", "lands-on-256-with-two",
+        ("checkpoint_length", "missing"), red="10", green="12 14 16 18 20 22 23"),
+    # A run that the grammar cut files an old boundary again.
+    Row("cut run", "sglang/scheduler/commit.track_slots/_mamba_prefix_cache_update", "cut-behind-old-boundary",
+        "cut-after-boundary", ("filed_length", "filed_again"), red="14 16 18 20", green="22 23"),
+    # A request without a position raised, later took a slot that may be another's.
+    Row("27325", "sglang/spec_utils/commit.track_slots/prepare_mamba_track_for_verify", "request-without-position",
+        "all-have-positions", ("call", "raised:TypeError:set_mamba_track_indices_from_reqs"), red="14", green="", verdict=Kind.CRASH),
+    Row("29449", "sglang/spec_utils/commit.track_slots/prepare_mamba_track_for_verify", "request-without-position",
+        "all-have-positions", ("track_slot", "slot_of_another"), red="16 18 20", green="22 23"),
+    # A backend without the hook was not asked for first.
+    Row("25883", "sglang/eagle_v2/commit.checkpoint_steps/_mamba_verify_update", "backend-without-hook", "lands-on-256",
+        ("call", "raised:AttributeError:_mamba_verify_update"), red="10 12", green="", verdict=Kind.CRASH),
 ]  # fmt: skip
 
-RED = [(r, v) for r in ROWS for v in r.red]
-GREEN = [(r, v) for r in ROWS for v in r.green]
+
+def pairs(which: str) -> list[tuple[Row, str]]:
+    return [(row, f"0.5.{minor}") for row in ROWS for minor in getattr(row, which).split()]
 
 
-def name(row: Row, version: str) -> str:
-    return f"{row.issue.replace(' ', '-')}-{getattr(row.trigger, 'grid', '')}-{getattr(row.trigger.__class__, '__name__', '')}-{version}"
+def names(rows: list[tuple[Row, str]]) -> list[str]:
+    return [f"{r.issue}-{r.target.split('/')[1]}-{r.trigger}-{v}".replace(" ", "-") for r, v in rows]
 
 
-def verdict_of(engine_session, row: Row, version: str, case: Any):
-    return execute(engine_session(version), adapters.load("sglang")[row.target], case)
+def ask(engine_session, row: Row, version: str, slug: str):
+    return execute(engine_session(version), adapters.load("sglang")[row.target], row.case(slug))
 
 
-@pytest.mark.parametrize(("row", "version"), RED, ids=[name(r, v) for r, v in RED])
+@pytest.mark.parametrize(("row", "version"), pairs("red"), ids=names(pairs("red")))
 def test_red_where_the_fault_is(engine_session, row, version):
-    verdict = verdict_of(engine_session, row, version, row.trigger)
-    assert verdict.kind is Kind.DIVERGE, verdict
-    assert (verdict.identity.field, verdict.identity.kind) == row.kind
-    sibling = verdict_of(engine_session, row, version, row.sibling)
-    assert sibling.kind is Kind.AGREE, sibling
+    verdict = ask(engine_session, row, version, row.trigger)
+    assert verdict.kind is row.verdict, verdict
+    assert (verdict.identity.field, verdict.identity.kind) == row.identity
+    assert ask(engine_session, row, version, row.sibling).kind is Kind.AGREE
 
 
-@pytest.mark.parametrize(("row", "version"), GREEN, ids=[name(r, v) for r, v in GREEN])
-def test_green_where_it_is_fixed(engine_session, row, version):
-    for case in (row.trigger, row.sibling):
-        verdict = verdict_of(engine_session, row, version, case)
+@pytest.mark.parametrize(("row", "version"), pairs("green"), ids=names(pairs("green")))
+def test_green_where_it_is_right(engine_session, row, version):
+    for slug in (row.trigger, row.sibling):
+        verdict = ask(engine_session, row, version, slug)
         assert verdict.kind is Kind.AGREE, verdict
-
-
-def test_dspark_commits_after_32828(engine_session):
-    """From 0.5.18 DSPARK commits; what is still told from the reference is only
-    that it publishes first, which the known list explains."""
-    for version in ("0.5.18", "0.5.23"):
-        verdict = execute(engine_session(version), adapters.load("sglang")[DSPARK_ORDER], round_of(255, 1))
-        assert (verdict.identity.field, verdict.identity.kind) == ("order", "wrong_order")
-        assert verdict.evidence["all_observed"]["checkpoint_step"] == [0]
 
 
 def test_the_reported_step_of_the_boundary_fault(engine_session):
     """#37817: from 255 to 256 the step must be 0 and is -1."""
-    verdict = execute(engine_session("0.5.18"), adapters.load("sglang")[DFLASH_STEPS], boundary(255, 1))
-    assert (verdict.evidence["expected"], verdict.evidence["observed"]) == (0, -1)
+    row = ROWS[0]
+    evidence = ask(engine_session, row, "0.5.18", "lands-on-256").evidence
+    assert (evidence["expected"], evidence["observed"]) == (0, -1)
