@@ -77,6 +77,12 @@ def believe(
     return Belief(kind, small.case, small.how, small.verdict, rate, small.calls, sibling, words)
 
 
+def taken_as_known(verdict: Verdict, choices: Sequence[int], adapter: Adapter) -> Belief:
+    """A listed divergence was investigated when it was listed; it is only reported."""
+    case, how = shown_case(adapter.contract)(ReplaySource(choices))
+    return Belief(verdict.kind, case, how, verdict, "not repeated: listed as known", 0, None, words_for(verdict))
+
+
 def repeats(session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity) -> int:
     """In how many of ``FRESH_RUNS`` fresh processes the identity shows again."""
     count = 0

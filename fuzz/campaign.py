@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.adapter import Adapter
-from fuzz.believe import Belief, believe
+from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
 from fuzz.events import Events
 from fuzz.executor import prepare, send
@@ -202,17 +202,12 @@ class Campaign:
         """Reproduce, shrink, find a sibling, freeze; then the target is done
         unless the campaign continues on failure."""
         self.on_progress(self)
-        # A find near the end of the budget is still shrunk, but not for long.
-        left = self.options.max_seconds - self.elapsed_s
-        belief = believe(
-            self.session, state.adapter, choices, verdict.identity,
-            lambda c, h, m: self._execute(state, c, h, m), min(MAX_SECONDS, max(LEAST_SHRINK_S, left)),
-        )  # fmt: skip
+        known = next((k for k in self.known if k.covers(verdict.identity, self.session.launch.version)), None)
+        belief = self._believe(state, choices, verdict) if known is None else taken_as_known(verdict, choices, state.adapter)
         if belief.kind is not verdict.kind:
             state.verdicts[verdict.kind] -= 1
             state.verdicts[belief.kind] += 1
-        known = next((k for k in self.known if k.covers(verdict.identity, self.session.launch.version)), None)
-        frozen = self._freeze(state, belief) if belief.kind is not Kind.FLAKY else None
+        frozen = self._freeze(state, belief) if known is None and belief.kind is not Kind.FLAKY else None
         state.found[verdict.identity] = Found(verdict.identity, belief.verdict, belief, frozen, known)
         self.events.emit(
             "found", target=state.adapter.id, contract=state.adapter.contract, verdict=str(belief.kind),
@@ -222,6 +217,14 @@ class Campaign:
         )  # fmt: skip
         if not self.options.continue_on_failure and known is None:
             state.done = True
+
+    def _believe(self, state: TargetState, choices: list[int], verdict: Verdict) -> Belief:
+        # A find near the end of the budget is still shrunk, but not for long.
+        left = self.options.max_seconds - self.elapsed_s
+        return believe(
+            self.session, state.adapter, choices, verdict.identity,
+            lambda c, h, m: self._execute(state, c, h, m), min(MAX_SECONDS, max(LEAST_SHRINK_S, left)),
+        )  # fmt: skip
 
     def _freeze(self, state: TargetState, belief: Belief) -> Path:
         version = self.session.launch.version

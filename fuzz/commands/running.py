@@ -171,6 +171,10 @@ def print_campaign(campaign: Campaign, version: str) -> None:
         title = "KNOWN " if found.known else ""
         click.echo(f"\n{title}{found.belief.kind}: {found.identity}")
         click.echo(f"  {found.belief.words}")
+        if found.known is not None:
+            click.echo(f"  {found.known.line}")
+            click.echo(f"  reachable: {found.known.reachable}")
+            continue
         click.echo(f"  repeated in {found.belief.rate}, shrunk with {found.belief.calls} calls")
         if found.belief.sibling is not None:
             click.echo(f"  agrees on a sibling with {found.belief.sibling_words}")
