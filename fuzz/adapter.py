@@ -110,6 +110,4 @@ def load(engine: str) -> dict[str, Adapter]:
 
 def select(engine: str, target: str = "*", contract: str = "*") -> list[Adapter]:
     """Adapters of an engine whose id and contract match shell-style patterns."""
-    return [
-        a for i, a in load(engine).items() if fnmatchcase(i, target) and fnmatchcase(a.contract, contract)
-    ]
+    return [a for i, a in load(engine).items() if fnmatchcase(i, target) and fnmatchcase(a.contract, contract)]

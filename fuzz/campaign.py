@@ -203,7 +203,9 @@ class Campaign:
         unless the campaign continues on failure."""
         self.on_progress(self)
         known = next((k for k in self.known if k.covers(verdict.identity, self.session.launch.version)), None)
-        belief = self._believe(state, choices, verdict) if known is None else taken_as_known(verdict, choices, state.adapter)
+        belief = (
+            self._believe(state, choices, verdict) if known is None else taken_as_known(verdict, choices, state.adapter)
+        )
         if belief.kind is not verdict.kind:
             state.verdicts[verdict.kind] -= 1
             state.verdicts[belief.kind] += 1

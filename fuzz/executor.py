@@ -15,7 +15,6 @@ from oracle import legal as legal_
 from oracle.contract import Contract, InvalidCase
 from oracle.judgement import judge
 
-
 MAX_EVENT_CELLS = 256  # of an observed array that an event holds
 OUTSIDE_DOMAIN = "outside the target's domain: "
 

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def schema(contract: Contract) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=None)
+@cache
 def _validator(contract: str) -> Draft202012Validator:
     return Draft202012Validator(schema(contracts.get(contract)))
 

@@ -68,7 +68,9 @@ def gate(
     result.silent_known = [
         k
         for k in known
-        if k.applies(session.launch.version) and k.identity not in result.known_red and result.executed[k.identity.target]
+        if k.applies(session.launch.version)
+        and k.identity not in result.known_red
+        and result.executed[k.identity.target]
     ]
     return result
 

@@ -9,6 +9,7 @@ seen so far stands.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,10 +87,8 @@ def shrink(
         if seen[key]:
             raise _SameIdentity
 
-    try:
+    with contextlib.suppress(_SameIdentity):
         attempt()
-    except _SameIdentity:
-        pass
     if best is None:
         return None
     _, result.case, result.how, result.verdict = best

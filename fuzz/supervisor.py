@@ -229,4 +229,3 @@ class Session:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
             return file.read().decode(errors="replace")
-

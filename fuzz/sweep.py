@@ -23,6 +23,7 @@ from oracle.commit.checkpoint_steps import LENGTH_MAX, NONE, CheckpointStepsCase
 from oracle.trace import Trace
 
 CONTRACT = "commit.checkpoint_steps"
+FIELDS = ("current_step", "checkpoint_step", "checkpoint_length")  # in the closed form's order
 PRODUCTION_GRIDS = (64, 128, 256)
 SMALL_GRIDS = (8, 16, 32)  # several boundaries in one block; no engine allows them
 MAX_COMMIT = 64
@@ -156,7 +157,12 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     if not isinstance(answer, dict) or answer["status"] != "ok":
         result.failure = str(answer)[:500]
         return False
-    expected = dict(zip(("current_step", "checkpoint_step", "checkpoint_length"), closed_form(batch.pre, batch.committed, batch.grid)))
+    expected = dict(
+        zip(
+            FIELDS,
+            closed_form(batch.pre, batch.committed, batch.grid),
+        )
+    )
     wrong = np.zeros(batch.rows, dtype=bool)
     for name, right in expected.items():
         if name not in answer["observed"]:
@@ -169,9 +175,14 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
         if bad.any() and result.first is None:
             i = int(np.argmax(bad))
             result.first = {
-                "grid": batch.grid, "length_dtype": batch.length_dtype, "pre": int(batch.pre[i]),
-                "committed": int(batch.committed[i]), "field": name, "expected": int(right[i]), "observed": int(seen[i]),
-            }  # fmt: skip
+                "grid": batch.grid,
+                "length_dtype": batch.length_dtype,
+                "pre": int(batch.pre[i]),
+                "committed": int(batch.committed[i]),
+                "field": name,
+                "expected": int(right[i]),
+                "observed": int(seen[i]),
+            }
         wrong |= bad
     crossing = expected["checkpoint_step"] != NONE
     result.rows += batch.rows
@@ -203,14 +214,12 @@ def check_closed_form(domain: list[Block]) -> int:
         for batch in batches(block, BATCH_ROWS):
             width = int(batch.committed.max())
             requests = tuple(
-                Request(int(p), int(c), i) for i, (p, c) in enumerate(zip(batch.pre, batch.committed))
+                Request(p, c, i) for i, (p, c) in enumerate(zip(batch.pre.tolist(), batch.committed.tolist()))
             )
-            case = CheckpointStepsCase(
-                batch.grid, width, width, "chain", "int64", "int32", "verify", True, requests
-            )
+            case = CheckpointStepsCase(batch.grid, width, width, "chain", "int64", "int32", "verify", True, requests)
             walked = checkpoint_steps.reference(case, _Silent())
             formula = closed_form(batch.pre, batch.committed, batch.grid)
-            for name, values in zip(("current_step", "checkpoint_step", "checkpoint_length"), formula):
+            for name, values in zip(FIELDS, formula):
                 if walked[name] != values.tolist():
                     raise AssertionError(f"closed form and reference differ: grid {batch.grid}, {name}")
             checked += batch.rows

@@ -17,7 +17,9 @@ import numpy as np
 
 MAX_HEADER_BYTES = 64 << 20  # a longer one is garbage, not a message
 MAX_ARRAY_BYTES = 4 << 30
-_DTYPES = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
+_DTYPES = frozenset(
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+)
 
 
 class WireError(Exception):

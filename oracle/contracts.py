@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 
 from oracle.contract import Contract
@@ -19,7 +19,7 @@ MODULES = (
 )
 
 
-@lru_cache(maxsize=None)
+@cache
 def all_contracts() -> dict[str, Contract]:
     """Every contract by name, in the order of ``MODULES``."""
     contracts = [import_module(m).CONTRACT for m in MODULES]

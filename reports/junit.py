@@ -69,7 +69,9 @@ def contract_of(target: str) -> str:
 def _testcase(suite: ElementTree.Element, contract: str, target: str, cases: list[dict[str, Any]]) -> str | None:
     """Add one target and say how it ended: failure, error, skipped or None."""
     seconds = sum(e.get("production_s", 0.0) for e in cases)
-    case = ElementTree.SubElement(suite, "testcase", classname=clean(contract), name=clean(target), time=f"{seconds:.3f}")
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=clean(contract), name=clean(target), time=f"{seconds:.3f}"
+    )
     reached = sorted({b for e in cases for b in e.get("behaviours", [])})
     properties = ElementTree.SubElement(case, "properties")
     ElementTree.SubElement(properties, "property", name="cases", value=str(len(cases)))
@@ -78,7 +80,9 @@ def _testcase(suite: ElementTree.Element, contract: str, target: str, cases: lis
     errors = [e for e in cases if e["verdict"] in ERRORS or e["verdict"] == "UNFINISHED"]
     if failures:
         identities = sorted({_identity(e) for e in failures})
-        element = ElementTree.SubElement(case, "failure", type=failures[0]["verdict"], message=clean("; ".join(identities)))
+        element = ElementTree.SubElement(
+            case, "failure", type=failures[0]["verdict"], message=clean("; ".join(identities))
+        )
         element.text = clean("\n".join(_line(e) for e in failures[:MAX_SHOWN]))
         return "failure"
     if errors:

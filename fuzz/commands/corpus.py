@@ -58,7 +58,12 @@ def fmt(corpus: Path) -> None:
 @click.option("--flag", "flags", multiple=True, help="A tag; repeatable.")
 @corpus_option
 def add(
-    files: tuple[Path, ...], reason: str | None, slug: str | None, links: tuple[str, ...], flags: tuple[str, ...], corpus: Path
+    files: tuple[Path, ...],
+    reason: str | None,
+    slug: str | None,
+    links: tuple[str, ...],
+    flags: tuple[str, ...],
+    corpus: Path,
 ) -> None:
     """Take case FILES, such as those that a run froze, into the corpus.
 

@@ -157,7 +157,8 @@ def print_campaign(campaign: Campaign, version: str) -> None:
     """The table of targets and each find in words."""
     engine = campaign.session.launch.engine
     width = max(len(s.adapter.id) for s in campaign.states)
-    click.echo(f"\n{engine}=={version} on {campaign.session.launch.device}, seed {campaign.options.seed}, {campaign.elapsed_s:.0f} s")
+    device, seed = campaign.session.launch.device, campaign.options.seed
+    click.echo(f"\n{engine}=={version} on {device}, seed {seed}, {campaign.elapsed_s:.0f} s")
     for s in campaign.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
@@ -200,7 +201,7 @@ def gate(engine, target, contract, device, python, offline, corpus, out) -> None
         with Display("gate") as display:
             result = run_gate(
                 session, adapters, cases, events, known,
-                lambda r: display.show(f"{r.verdicts.total()} of {total}, {len(r.red)} divergences", r.verdicts.total() / total),
+                lambda r: show_gate(display, r, total),
             )  # fmt: skip
         listed = support.expected(corpus if corpus.is_dir() else corpus_.DEFAULT_CORPUS, spec.name, version, device)
         contracts_met = {f.contract for _, f in cases}
@@ -212,6 +213,11 @@ def gate(engine, target, contract, device, python, offline, corpus, out) -> None
     write_junit(folder)
     click.echo(f"results: {folder}")
     sys.exit(code)
+
+
+def show_gate(display: Display, result: GateResult, total: int) -> None:
+    done = result.verdicts.total()
+    display.show(f"{done} of {total}, {len(result.red)} divergences", done / total)
 
 
 def print_gate(result: GateResult, absent: list[str], engine: str, cases: int) -> None:
@@ -245,7 +251,9 @@ def replay(file, engine, target, contract, device, python, offline) -> None:
     spec = read_engine(engine, python)
     adapters = choose(read_targets(spec.name, "*", contract), frozen, None if target == "*" else target)
     if not adapters:
-        raise click.UsageError(f"no target of {spec.name} has contract {frozen.contract} and matches --target {target!r}")
+        raise click.UsageError(
+            f"no target of {spec.name} has contract {frozen.contract} and matches --target {target!r}"
+        )
     codes = []
     click.echo(f"{frozen.name}\n  {frozen.reason}")
     with open_session(spec, device, python, offline) as session:
@@ -291,13 +299,16 @@ def sweep(engine, target, contract, device, python, offline, out, seed, max_comm
                     click.echo(f"{adapter.id}: UNSUPPORTED: {session.ready['unsupported'][adapter.id]}")
                     continue
                 number = events.start(adapter.id, sweep=True)
-                result = sweep_.sweep(session, adapter, domain, seed, lambda r: display.show(f"{r.target} {r.rows} rows"))
+                result = sweep_.sweep(
+                    session, adapter, domain, seed, lambda r: display.show(f"{r.target} {r.rows} rows")
+                )
                 events.emit("swept", case=number, **vars(result))
                 results.append(result)
         for r in results:
             what = "every row" if r.whole else "seeded sample"
             click.echo(f"{r.target}: {r.rows} rows ({what}), {r.seconds:.1f} s")
-            click.echo(f"  diverging rows {r.diverging}, crossing rows by the closed form {r.crossing}, diverging rows that do not cross {r.wrong_not_crossing}")
+            click.echo(f"  diverging rows {r.diverging}, crossing rows by the closed form {r.crossing}")
+            click.echo(f"  diverging rows that do not cross {r.wrong_not_crossing}")
             if r.first:
                 click.echo(f"  first: {r.first}")
             if r.failure:

@@ -136,8 +136,7 @@ def _wrong_stride(case: CheckpointStepsCase) -> dict[str, Any]:
 
 
 def _always_commits(case: CheckpointStepsCase) -> dict[str, Any]:
-    verified = _with(lambda c, r, row: _right(c, r))(replace(case, situation="verify"))
-    return verified
+    return _with(lambda c, r, row: _right(c, r))(replace(case, situation="verify"))
 
 
 def _never_commits(case: CheckpointStepsCase) -> dict[str, Any]:
@@ -163,16 +162,43 @@ MUTANTS = (
     Mutant("step_plus_one", "off_by_one", "saves the state one step late", _with(_plus(1))),
     Mutant("step_minus_one", "off_by_one", "saves the state one step early", _with(_plus(-1))),
     Mutant("row_of_another", "wrong_row", "uses the first request's step for every row", _with(_row_of_another)),
-    Mutant("position_for_step", "step_for_position", "hands over the position, not the step", _with(_position_for_step)),
-    Mutant("first_request_decides", "wrong_row", "skips the batch if its first request does not cross", _first_request_decides),
-    Mutant("current_plus_one", "off_by_one", "takes the state behind the last committed", _current(lambda c, r, row: r.committed)),
-    Mutant("current_minus_one", "off_by_one", "takes the state of the last accepted draft minus one", _current(lambda c, r, row: r.committed - 2)),
-    Mutant("current_full_block", "dropped_length", "takes the last state of the block", _current(lambda c, r, row: c.draft_tokens - 1)),
-    Mutant("current_is_checkpoint", "step_for_step", "the checkpoint replaces the current state", _current(lambda c, r, row: r.committed - 1 if _right(c, r) is None else _right(c, r))),
+    Mutant(
+        "position_for_step", "step_for_position", "hands over the position, not the step", _with(_position_for_step)
+    ),
+    Mutant(
+        "first_request_decides",
+        "wrong_row",
+        "skips the batch if its first request does not cross",
+        _first_request_decides,
+    ),
+    Mutant(
+        "current_plus_one",
+        "off_by_one",
+        "takes the state behind the last committed",
+        _current(lambda c, r, row: r.committed),
+    ),
+    Mutant(
+        "current_minus_one",
+        "off_by_one",
+        "takes the state of the last accepted draft minus one",
+        _current(lambda c, r, row: r.committed - 2),
+    ),
+    Mutant(
+        "current_full_block",
+        "dropped_length",
+        "takes the last state of the block",
+        _current(lambda c, r, row: c.draft_tokens - 1),
+    ),
+    Mutant(
+        "current_is_checkpoint",
+        "step_for_step",
+        "the checkpoint replaces the current state",
+        _current(lambda c, r, row: r.committed - 1 if _right(c, r) is None else _right(c, r)),
+    ),
     Mutant("slot_ignored", "sentinel", "saves for requests without a track slot", _ignore_slots),
     Mutant("step_for_node", "node_for_step", "takes the path step for the tree node", _step_for_node),
     Mutant("row_offset_kept", "wrong_stride", "leaves row * N in the step", _row_offset_kept),
     Mutant("wrong_stride", "wrong_stride", "offsets rows by the path width, not by N", _wrong_stride),
     Mutant("always_commits", "nothing_case", "commits where nothing may happen", _always_commits),
     Mutant("never_commits", "missing_commit", "never commits", _never_commits),
-)  # fmt: skip
+)

@@ -105,17 +105,40 @@ def _emits_rejected(case: GreedyChainCase) -> dict[str, Any]:
 MUTANTS = (
     Mutant("counts_all_matches", "prefix", "counts matches behind the first mismatch", _counting(_all_matches)),
     Mutant("shifted_comparison", "off_by_one", "compares a draft with the next prediction", _counting(_shifted)),
-    Mutant("first_unverified", "missing_check", "takes the first draft without verifying it", _counting(_first_unverified)),
-    Mutant("last_draft_never", "off_by_one", "never accepts the last draft", _counting(lambda r: min(_accepted(r), max(len(r.block) - 2, 0)))),
+    Mutant(
+        "first_unverified", "missing_check", "takes the first draft without verifying it", _counting(_first_unverified)
+    ),
+    Mutant(
+        "last_draft_never",
+        "off_by_one",
+        "never accepts the last draft",
+        _counting(lambda r: min(_accepted(r), max(len(r.block) - 2, 0))),
+    ),
     Mutant("accepts_none", "missing_commit", "accepts nothing", _counting(lambda r: 0)),
     Mutant("accepts_all", "missing_check", "accepts everything", _counting(lambda r: len(r.block) - 1)),
     Mutant("shortest_of_batch", "wrong_row", "the shortest row decides for all", _whole_row),
-    Mutant("bonus_before", "off_by_one", "the bonus token of one position earlier", _bonus(lambda r, a: r.predicted[max(a - 1, 0)])),
-    Mutant("bonus_of_last_row", "off_by_one", "the bonus token of the last position", _bonus(lambda r, a: r.predicted[-1])),
-    Mutant("bonus_is_current", "dropped_bonus", "the current token instead of the bonus", _bonus(lambda r, a: r.block[0])),
-    Mutant("bonus_is_rejected", "missing_check", "the rejected draft as bonus", _bonus(lambda r, a: r.block[min(a + 1, len(r.block) - 1)])),
-    Mutant("committed_without_bonus", "dropped_bonus", "committed excludes the current token", _committed_without_bonus),
+    Mutant(
+        "bonus_before",
+        "off_by_one",
+        "the bonus token of one position earlier",
+        _bonus(lambda r, a: r.predicted[max(a - 1, 0)]),
+    ),
+    Mutant(
+        "bonus_of_last_row", "off_by_one", "the bonus token of the last position", _bonus(lambda r, a: r.predicted[-1])
+    ),
+    Mutant(
+        "bonus_is_current", "dropped_bonus", "the current token instead of the bonus", _bonus(lambda r, a: r.block[0])
+    ),
+    Mutant(
+        "bonus_is_rejected",
+        "missing_check",
+        "the rejected draft as bonus",
+        _bonus(lambda r, a: r.block[min(a + 1, len(r.block) - 1)]),
+    ),
+    Mutant(
+        "committed_without_bonus", "dropped_bonus", "committed excludes the current token", _committed_without_bonus
+    ),
     Mutant("post_without_bonus", "dropped_bonus", "the length misses one token", _post(-1)),
     Mutant("post_plus_one", "off_by_one", "the length counts the new bonus token", _post(1)),
     Mutant("emits_rejected", "wrong_token", "emits the rejected draft in place of the bonus", _emits_rejected),
-)  # fmt: skip
+)

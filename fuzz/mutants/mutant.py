@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -32,7 +32,7 @@ class Mutant:
         return observed is not None and not judge(contract, contract.run(case)[0], observed).agrees
 
 
-@lru_cache(maxsize=None)
+@cache
 def mutants_of(contract: str) -> tuple[Mutant, ...]:
     """The mutants of a contract, from the module named like its last part."""
     return import_module(f"fuzz.mutants.{contract.rpartition('.')[2]}").MUTANTS

@@ -40,8 +40,9 @@ def main() -> None:
     wire.send(control, ready)
     if hello["direct"]:
         faulthandler.register(STACK_SIGNAL, all_threads=True)
-        return serve(control, engine, adapters)
-    loop(control, engine, adapters)
+        serve(control, engine, adapters)
+    else:
+        loop(control, engine, adapters)
 
 
 def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
@@ -60,7 +61,9 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
                 engine.symbol(key)
             except adapters_.Unsupported as reason:
                 problems.setdefault(target, str(reason))
-    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("torch", "triton", hello["engine"])}
+    versions = {
+        name: getattr(sys.modules.get(name), "__version__", None) for name in ("torch", "triton", hello["engine"])
+    }
     ready = {
         "ready": True,
         "import_s": time.perf_counter() - began,

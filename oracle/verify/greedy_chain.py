@@ -181,7 +181,5 @@ CONTRACT = Contract(
         Field("emitted", "request", "accepted drafts, then the bonus token"),
     ),
     behaviours=BEHAVIOURS,
-    example=GreedyChainCase(
-        vocabulary=16, requests=(Request(pre=10, block=(5, 1, 2, 3), predicted=(1, 2, 9, 4)),)
-    ),
+    example=GreedyChainCase(vocabulary=16, requests=(Request(pre=10, block=(5, 1, 2, 3), predicted=(1, 2, 9, 4)),)),
 )

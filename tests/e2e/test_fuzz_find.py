@@ -73,6 +73,14 @@ def test_the_command_line_finds_freezes_replays_and_gates(tmp_path):
     added = specoracle("corpus", "add", str(frozen[0]), "--corpus", str(tmp_path / "corpus"))
     assert added.returncode == 0, added.stderr
     gated = specoracle(
-        "gate", "--engine", "sglang==0.5.18", "--corpus", str(tmp_path / "corpus"), "--target", GLOB, "--out", str(tmp_path / "gate")
+        "gate",
+        "--engine",
+        "sglang==0.5.18",
+        "--corpus",
+        str(tmp_path / "corpus"),
+        "--target",
+        GLOB,
+        "--out",
+        str(tmp_path / "gate"),
     )
     assert gated.returncode == 1 and "missing" in gated.stdout

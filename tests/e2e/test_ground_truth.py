@@ -49,46 +49,114 @@ FIXED_20 = {"red": "14 16 18", "green": "20 22 23"}
 
 ROWS = [
     # DFlash compares the length before verify with itself.
-    *(Row("37817", STEPS, trigger, sibling, MISSING, red="14 16 18", green="12 20 22 23") for trigger, sibling in (
-        ("lands-on-256", "stops-before-256"), ("lands-on-256-with-two", "stops-before-256"),
-        ("lands-on-128", "stops-before-128"), ("lands-on-128-with-two", "stops-before-128"),
-        ("lands-on-64", "stops-before-64"), ("lands-on-64-with-two", "stops-before-64"),
-        ("crosses-in-the-middle", "starts-on-256"), ("beyond-32-bits", "boundary-just-ahead"),
-    )),
+    *(
+        Row("37817", STEPS, trigger, sibling, MISSING, red="14 16 18", green="12 20 22 23")
+        for trigger, sibling in (
+            ("lands-on-256", "stops-before-256"),
+            ("lands-on-256-with-two", "stops-before-256"),
+            ("lands-on-128", "stops-before-128"),
+            ("lands-on-128-with-two", "stops-before-128"),
+            ("lands-on-64", "stops-before-64"),
+            ("lands-on-64-with-two", "stops-before-64"),
+            ("crosses-in-the-middle", "starts-on-256"),
+            ("beyond-32-bits", "boundary-just-ahead"),
+        )
+    ),
     # The same through the real callers, which decide what "post" is.
     Row("37817", f"sglang/dflash/{ROUND}.handed_steps", LANDS, FAR, MISSING, **FIXED_20),
     Row("37817", f"sglang/dflash_v1/{ROUND}.handed_steps", LANDS, FAR, MISSING, red="", green="12"),
     # DFlash never prepared the track slots.
-    Row("31850", f"sglang/dflash/{ROUND}", LANDS, NO_STATE, ("order", "tracks_not_prepared"), red="14 16", green="20 23"),
+    Row(
+        "31850", f"sglang/dflash/{ROUND}", LANDS, NO_STATE, ("order", "tracks_not_prepared"), red="14 16", green="20 23"
+    ),
     # NGRAM and DSPARK committed nothing.
     Row("26351", f"sglang/ngram/{ROUND}", LANDS, NO_STATE, NO_COMMIT, red="10 12", green="14 16 18 20 22 23"),
     Row("32828", f"sglang/dspark/{ROUND}", LANDS, NO_STATE, NO_COMMIT, red="16", green=""),
-    Row("32828", f"sglang/dspark/{ROUND}.handed_steps", LANDS, NO_STATE, ("current_step", "wrong_shape"), red="16", green="18 20 22 23"),
+    Row(
+        "32828",
+        f"sglang/dspark/{ROUND}.handed_steps",
+        LANDS,
+        NO_STATE,
+        ("current_step", "wrong_shape"),
+        red="16",
+        green="18 20 22 23",
+    ),
     Row("31380", f"sglang/multi_layer_eagle_v2/{ROUND}", LANDS, NO_STATE, NO_COMMIT, red="10 12 14", green="16 18 23"),
     # EAGLE v2 asked for two kinds of recurrent state, not for the third.
     Row("27966", f"sglang/eagle_v2/{ROUND}(lightning)", LANDS, NO_STATE, NO_COMMIT, red="10 12", green=""),
     Row("27966", f"sglang/eagle_v1/{ROUND}(lightning)", LANDS, NO_STATE, NO_COMMIT, red="", green="10 12"),
     # The caller's row stride is N, not the width of accept_index.
-    Row("26866", "sglang/eagle_v2/commit.lengths/verify", "narrow-accept-index-two-rows", "narrow-accept-index-first-row",
-        ("bonus_token", "wrong_token"), red="10 12", green="14 16 18 20 22 23"),
+    Row(
+        "26866",
+        "sglang/eagle_v2/commit.lengths/verify",
+        "narrow-accept-index-two-rows",
+        "narrow-accept-index-first-row",
+        ("bonus_token", "wrong_token"),
+        red="10 12",
+        green="14 16 18 20 22 23",
+    ),
     # 32-bit offsets wrap when the index tensor is int32.
-    Row("32-bit offset", "sglang/track/commit.state_scatter/track_mamba_states_if_needed", "pool-slot-beyond-32-bits",
-        "pool-track-slot-just-below-32-bits", ("state", "foreign_contents"), red="10 12 14", green="16 18 20 22 23"),
+    Row(
+        "32-bit offset",
+        "sglang/track/commit.state_scatter/track_mamba_states_if_needed",
+        "pool-slot-beyond-32-bits",
+        "pool-track-slot-just-below-32-bits",
+        ("state", "foreign_contents"),
+        red="10 12 14",
+        green="16 18 20 22 23",
+    ),
     # The host's crossing test left out the current token.
-    Row("22239", "sglang/scheduler/commit.checkpoint_steps/_mamba_prefix_cache_update", "lands-on-256", "lands-on-256-with-two",
-        ("checkpoint_length", "missing"), red="10", green="12 14 16 18 20 22 23"),
+    Row(
+        "22239",
+        "sglang/scheduler/commit.checkpoint_steps/_mamba_prefix_cache_update",
+        "lands-on-256",
+        "lands-on-256-with-two",
+        ("checkpoint_length", "missing"),
+        red="10",
+        green="12 14 16 18 20 22 23",
+    ),
     # A run that the grammar cut files an old boundary again.
-    Row("cut run", "sglang/scheduler/commit.track_slots/_mamba_prefix_cache_update", "cut-behind-old-boundary",
-        "cut-after-boundary", ("filed_length", "filed_again"), red="14 16 18 20", green="22 23"),
+    Row(
+        "cut run",
+        "sglang/scheduler/commit.track_slots/_mamba_prefix_cache_update",
+        "cut-behind-old-boundary",
+        "cut-after-boundary",
+        ("filed_length", "filed_again"),
+        red="14 16 18 20",
+        green="22 23",
+    ),
     # A request without a position raised, later took a slot that may be another's.
-    Row("27325", "sglang/spec_utils/commit.track_slots/prepare_mamba_track_for_verify", "request-without-position",
-        "all-have-positions", ("call", "raised:TypeError:set_mamba_track_indices_from_reqs"), red="14", green="", verdict=Kind.CRASH),
-    Row("29449", "sglang/spec_utils/commit.track_slots/prepare_mamba_track_for_verify", "request-without-position",
-        "all-have-positions", ("track_slot", "slot_of_another"), red="16 18 20", green="22 23"),
+    Row(
+        "27325",
+        "sglang/spec_utils/commit.track_slots/prepare_mamba_track_for_verify",
+        "request-without-position",
+        "all-have-positions",
+        ("call", "raised:TypeError:set_mamba_track_indices_from_reqs"),
+        red="14",
+        green="",
+        verdict=Kind.CRASH,
+    ),
+    Row(
+        "29449",
+        "sglang/spec_utils/commit.track_slots/prepare_mamba_track_for_verify",
+        "request-without-position",
+        "all-have-positions",
+        ("track_slot", "slot_of_another"),
+        red="16 18 20",
+        green="22 23",
+    ),
     # A backend without the hook was not asked for first.
-    Row("25883", "sglang/eagle_v2/commit.checkpoint_steps/_mamba_verify_update", "backend-without-hook", "lands-on-256",
-        ("call", "raised:AttributeError:_mamba_verify_update"), red="10 12", green="", verdict=Kind.CRASH),
-]  # fmt: skip
+    Row(
+        "25883",
+        "sglang/eagle_v2/commit.checkpoint_steps/_mamba_verify_update",
+        "backend-without-hook",
+        "lands-on-256",
+        ("call", "raised:AttributeError:_mamba_verify_update"),
+        red="10 12",
+        green="",
+        verdict=Kind.CRASH,
+    ),
+]
 
 
 def pairs(which: str) -> list[tuple[Row, str]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.launch import launch_for
 from fuzz.engines.spec import parse
+from fuzz.launch import launch_for
 from fuzz.supervisor import PROJECT_ROOT
 
 pytestmark = pytest.mark.engine

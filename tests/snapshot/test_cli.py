@@ -51,7 +51,13 @@ def run(arguments: list[str], home: Path, cwd: Path) -> str:
         cwd=cwd, env=env, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     text = f"$ specoracle {' '.join(arguments)}\n{done.stdout}{done.stderr}[exit {done.returncode}]\n"
-    return text.replace(str(home), "HOME").replace("-c [OPTIONS]", "specoracle [OPTIONS]").replace("Usage: -c", "Usage: specoracle").replace("'-c ", "'specoracle ").replace("Try '-c", "Try 'specoracle")
+    return (
+        text.replace(str(home), "HOME")
+        .replace("-c [OPTIONS]", "specoracle [OPTIONS]")
+        .replace("Usage: -c", "Usage: specoracle")
+        .replace("'-c ", "'specoracle ")
+        .replace("Try '-c", "Try 'specoracle")
+    )
 
 
 @pytest.mark.parametrize("name", sorted(RUNS))

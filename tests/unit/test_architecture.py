@@ -57,7 +57,9 @@ def test_the_supervisor_side_imports_no_torch():
         "import sys; from fuzz.cli import cli; from fuzz.adapter import load; load('sglang');"
         f"print([m for m in {sorted(WORKER_ONLY)!r} if m in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 

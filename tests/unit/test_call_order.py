@@ -24,7 +24,12 @@ def test_two_definitions_agree_on_a_small_scope():
 
 
 def verdict(case, order, current=(0,), saved=(0,), published=(256,)):
-    observed = {"order": order, "current_step": list(current), "checkpoint_step": list(saved), "published": list(published)}
+    observed = {
+        "order": order,
+        "current_step": list(current),
+        "checkpoint_step": list(saved),
+        "published": list(published),
+    }
     return judge(CONTRACT, CONTRACT.run(case)[0], observed)
 
 

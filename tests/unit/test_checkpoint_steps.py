@@ -45,7 +45,9 @@ def test_tree_saves_the_node_of_the_path_step():
 
 
 def test_two_definitions_agree_on_every_small_chain():
-    for grid, pre, committed, tracking, slot in product((1, 2, 3, 5, 8), range(18), range(1, 14), (False, True), (-1, 0)):
+    for grid, pre, committed, tracking, slot in product(
+        (1, 2, 3, 5, 8), range(18), range(1, 14), (False, True), (-1, 0)
+    ):
         case = replace(one(pre, committed, grid), tracking=tracking, requests=(Request(pre, committed, slot),))
         assert CONTRACT.run(case)[0] == CONTRACT.second(case)
 

@@ -3,6 +3,7 @@ and the campaign goes on."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -83,10 +84,8 @@ def test_workers_killed_at_random_moments_lose_no_case(tmp_path):
         def killer() -> None:
             while not stop.is_set():
                 time.sleep(rng.random() * 0.02)
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(session.worker_pid_if_any or 2**22, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
 
         thread = threading.Thread(target=killer)
         thread.start()
@@ -110,7 +109,9 @@ def test_workers_killed_at_random_moments_lose_no_case(tmp_path):
 def test_two_distinct_bugs_are_found_in_one_run(fake_session, tmp_path):
     target = adapter("fake/fake/commit.checkpoint_steps/two_bugs")
     with Events(tmp_path) as events:
-        campaign = Campaign(fake_session, [target], Options(max_seconds=20, max_examples=600, continue_on_failure=True), events)
+        campaign = Campaign(
+            fake_session, [target], Options(max_seconds=20, max_examples=600, continue_on_failure=True), events
+        )
         campaign.run()
     found = {(i.field, i.kind) for i in campaign.states[0].found}
     assert found == {("current_step", "wrong_step"), ("checkpoint_step", "missing")}

@@ -18,7 +18,9 @@ def line(event: str, **values) -> str:
 
 
 def end(case: int, verdict: str, **values) -> str:
-    return line("end", case=case, target=TARGET, contract="commit.checkpoint_steps", verdict=verdict, production_s=0.5, **values)
+    return line(
+        "end", case=case, target=TARGET, contract="commit.checkpoint_steps", verdict=verdict, production_s=0.5, **values
+    )
 
 
 def run(tmp_path, *lines: str) -> ElementTree.Element:
@@ -27,7 +29,12 @@ def run(tmp_path, *lines: str) -> ElementTree.Element:
 
 
 def test_an_agreeing_target_passes(tmp_path):
-    root = run(tmp_path, line("run_started", engine="sglang", seed=3), line("start", case=1, target=TARGET), end(1, "AGREE", behaviours=["a"]))
+    root = run(
+        tmp_path,
+        line("run_started", engine="sglang", seed=3),
+        line("start", case=1, target=TARGET),
+        end(1, "AGREE", behaviours=["a"]),
+    )
     suite = root.find("testsuite")
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "0")
     properties = {p.get("name"): p.get("value") for p in root.iter("property")}
@@ -36,24 +43,40 @@ def test_an_agreeing_target_passes(tmp_path):
 
 def test_a_divergence_fails_and_names_its_identity(tmp_path):
     identity = {"field": "checkpoint_step", "kind": "missing"}
-    root = run(tmp_path, line("start", case=1, target=TARGET), end(1, "DIVERGE", identity=identity, evidence={"expected": 0, "observed": -1}))
+    root = run(
+        tmp_path,
+        line("start", case=1, target=TARGET),
+        end(1, "DIVERGE", identity=identity, evidence={"expected": 0, "observed": -1}),
+    )
     failure = next(root.iter("failure"))
     assert failure.get("message") == "checkpoint_step missing" and "'observed': -1" in failure.text
 
 
 def test_a_case_in_flight_when_the_run_was_killed_is_an_error(tmp_path):
-    root = run(tmp_path, line("start", case=1, target=TARGET), end(1, "AGREE"), line("start", case=2, target=TARGET), '{"schema": 1, "ev')
+    root = run(
+        tmp_path,
+        line("start", case=1, target=TARGET),
+        end(1, "AGREE"),
+        line("start", case=2, target=TARGET),
+        '{"schema": 1, "ev',
+    )
     assert root.find("testsuite").get("errors") == "1"
     assert "case 2 UNFINISHED" in next(root.iter("error")).text
 
 
 def test_a_target_that_ran_nothing_is_skipped_with_the_reason(tmp_path):
-    root = run(tmp_path, line("start", case=1, target=TARGET), end(1, "UNSUPPORTED", evidence={"reason": "no such symbol"}))
+    root = run(
+        tmp_path, line("start", case=1, target=TARGET), end(1, "UNSUPPORTED", evidence={"reason": "no such symbol"})
+    )
     assert next(root.iter("skipped")).get("message") == "no such symbol"
 
 
 def test_control_characters_do_not_break_the_file(tmp_path):
-    root = run(tmp_path, line("start", case=1, target=TARGET), end(1, "CRASH", identity={"field": "a", "kind": "b"}, evidence={"message": "\x00\x1b]<x>&"}))
+    root = run(
+        tmp_path,
+        line("start", case=1, target=TARGET),
+        end(1, "CRASH", identity={"field": "a", "kind": "b"}, evidence={"message": "\x00\x1b]<x>&"}),
+    )
     assert "\\x00" in next(root.iter("failure")).text or "\ufffd" in next(root.iter("failure")).text
 
 
