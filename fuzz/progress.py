@@ -51,5 +51,5 @@ class Display:
         now = time.monotonic()
         if now - self._last >= PLAIN_EVERY_S or (stage and text != self._shown):
             percent = "" if fraction is None else f" {100 * min(1.0, fraction):3.0f}%"
-            self._console.print(f"{self._title}:{percent} {text}", highlight=False, markup=False)
+            self._console.print(f"{self._title}:{percent} {text}", highlight=False, markup=False, soft_wrap=True)
             self._last, self._shown = now, text
