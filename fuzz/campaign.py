@@ -5,8 +5,8 @@ slice is a raw seeded sweep (volume) or a Hypothesis run (structure); both feed
 the same judge. A red verdict of a new identity is reproduced in fresh processes,
 shrunk with the same identity, checked against a sibling that agrees, and frozen.
 
-A shard is a pure function of (targets, seed, engine): every case comes from a
-seed string or from Hypothesis seeded with it.
+A shard is a pure function of (targets, seed, engine): the sequence of cases that
+a target is shown is fixed by the seed, and the budget decides how far it gets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
 
 SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
-HYPOTHESIS_EVERY = 4  # every so many slices Hypothesis looks for structure
-HYPOTHESIS_EXAMPLES = 40
+RAW_PER_HYPOTHESIS = 60  # raw cases between two runs in which Hypothesis looks for structure
+HYPOTHESIS_EXAMPLES = 25
 LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
 STOP_AFTER_REFUSALS = 300  # consecutive cases outside a target's domain or path
 
@@ -68,12 +68,19 @@ class TargetState:
     verdicts: Counter[Kind] = field(default_factory=Counter)
     behaviours: Counter[str] = field(default_factory=Counter)
     found: dict[Identity, Found] = field(default_factory=dict)
-    slices: int = 0
-    drawn: int = 0
+    seen: dict[Identity, Verdict] = field(default_factory=dict)
+    raw: int = 0
+    hypothesis_runs: int = 0
+    hypothesis_cases: int = 0
     refused_in_a_row: int = 0
     production_s: float = 0.0
     done: bool = False
     reason: str | None = None
+
+    @property
+    def drawn(self) -> int:
+        """Cases drawn, without those that shrinking tried."""
+        return self.raw + self.hypothesis_cases
 
     @property
     def executed(self) -> int:
@@ -125,34 +132,45 @@ class Campaign:
     def _over(self) -> bool:
         return self.elapsed_s >= self.options.max_seconds
 
+    def _left(self, state: TargetState) -> int:
+        """Cases that the target may still be shown."""
+        most = self.options.max_examples
+        return HYPOTHESIS_EXAMPLES + RAW_PER_HYPOTHESIS if most is None else most - state.drawn
+
     def _slice(self, state: TargetState) -> None:
-        state.slices += 1
-        if state.slices % HYPOTHESIS_EVERY == 0:
+        if state.raw >= (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS:
             self._hypothesis(state)
         else:
             self._sweep(state)
-        if self.options.max_examples is not None and state.drawn >= self.options.max_examples:
+        if self._left(state) <= 0:
             state.done = True
 
     def _sweep(self, state: TargetState) -> None:
+        """Raw cases until the slice is over or it is Hypothesis's turn."""
         build = shown_case(state.adapter.contract)
         end = time.monotonic() + SLICE_S
-        while time.monotonic() < end and not state.done and not self._over():
-            if self.options.max_examples is not None and state.drawn >= self.options.max_examples:
+        turn = (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS
+        while time.monotonic() < end and state.raw < turn and self._left(state) > 0:
+            if state.done or self._over():
                 return
-            seed = f"{self.options.seed}:{state.adapter.id}:{state.drawn}"
-            source = RandomSource(seed)
+            source = RandomSource(f"{self.options.seed}:{state.adapter.id}:{state.raw}")
+            state.raw += 1
             case, how = build(source)
             self._one(state, case, how, source.choices)
 
     def _hypothesis(self, state: TargetState) -> None:
         import hypothesis
         from hypothesis import HealthCheck, Phase
+        from hypothesis.configuration import set_hypothesis_home_dir
         from hypothesis.database import DirectoryBasedExampleDatabase
 
-        @hypothesis.seed(f"{self.options.seed}:{state.adapter.id}:{state.slices}")
+        # Without it Hypothesis leaves a folder where the user stands.
+        set_hypothesis_home_dir(self.events.out / "examples")
+        state.hypothesis_runs += 1
+
+        @hypothesis.seed(f"{self.options.seed}:{state.adapter.id}:hypothesis:{state.hypothesis_runs}")
         @hypothesis.settings(
-            max_examples=HYPOTHESIS_EXAMPLES,
+            max_examples=max(1, min(HYPOTHESIS_EXAMPLES, self._left(state))),
             phases=(Phase.reuse, Phase.generate),
             database=DirectoryBasedExampleDatabase(self.events.out / "examples"),
             deadline=None,
@@ -162,6 +180,7 @@ class Campaign:
         @hypothesis.given(drawn_by_hypothesis(shown_case(state.adapter.contract)))
         def look(drawn: tuple[tuple[Any, Presentation], list[int]]) -> None:
             if not state.done and not self._over():
+                state.hypothesis_cases += 1
                 (case, how), choices = drawn
                 self._one(state, case, how, choices)
 
@@ -176,19 +195,19 @@ class Campaign:
             return
         state.refused_in_a_row = 0
         if verdict.red and verdict.identity not in state.found:
+            state.seen.setdefault(verdict.identity, verdict)
             self._investigate(state, choices, verdict)
         elif verdict.kind is Kind.HARNESS_ERROR:
             self._stop(state, f"harness error: {verdict.evidence.get('message')}")
 
     def _execute(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> Verdict:
-        state.drawn += 1
         prepared = prepare(self.session, state.adapter, case, how)
         if isinstance(prepared, Verdict):  # nothing is sent, so nothing can be lost
             state.verdicts[prepared.kind] += 1
             return prepared
         number = self.events.start(state.adapter.id, choices=choices)
         verdict = send(self.session, state.adapter, case, how, prepared)
-        self.events.end(number, verdict)
+        self.events.end(number, verdict, known=verdict.red and self._known(verdict.identity) is not None)
         state.verdicts[verdict.kind] += 1
         if verdict.kind not in (Kind.UNSUPPORTED, Kind.INVALID_CASE):
             state.behaviours.update(verdict.behaviours)
@@ -202,13 +221,14 @@ class Campaign:
         """Reproduce, shrink, find a sibling, freeze; then the target is done
         unless the campaign continues on failure."""
         self.on_progress(self)
-        known = next((k for k in self.known if k.covers(verdict.identity, self.session.launch.version)), None)
+        known = self._known(verdict.identity)
         belief = (
             self._believe(state, choices, verdict) if known is None else taken_as_known(verdict, choices, state.adapter)
         )
         if belief.kind is not verdict.kind:
             state.verdicts[verdict.kind] -= 1
             state.verdicts[belief.kind] += 1
+            self.events.rejudge(replace(verdict, kind=belief.kind, evidence=belief.verdict.evidence))
         frozen = self._freeze(state, belief) if known is None and belief.kind is not Kind.FLAKY else None
         state.found[verdict.identity] = Found(verdict.identity, belief.verdict, belief, frozen, known)
         self.events.emit(
@@ -219,6 +239,10 @@ class Campaign:
         )  # fmt: skip
         if not self.options.continue_on_failure and known is None:
             state.done = True
+
+    def _known(self, identity: Identity) -> Known | None:
+        launch = self.session.launch
+        return next((k for k in self.known if k.covers(identity, launch.version, launch.device)), None)
 
     def _believe(self, state: TargetState, choices: list[int], verdict: Verdict) -> Belief:
         # A find near the end of the budget is still shrunk, but not for long.

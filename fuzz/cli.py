@@ -3,15 +3,22 @@ results into exit codes; it decides nothing about verify and commit."""
 
 from __future__ import annotations
 
+import io
+import signal
 import sys
 import traceback
+from typing import Any
 
 import click
 
-from fuzz.commands import corpus as corpus_commands
-from fuzz.commands import engines as engine_commands
-from fuzz.commands import running
+from fuzz.commands.corpus import corpus
+from fuzz.commands.engines import engines
+from fuzz.commands.fuzz import fuzz
+from fuzz.commands.gate import gate
+from fuzz.commands.single import bench, replay, report, targets
+from fuzz.commands.sweep import sweep
 from fuzz.engines.spec import EngineError
+from fuzz.events import EventsError
 from fuzz.frozen import CorpusError
 from fuzz.supervisor import SessionError
 from fuzz.verdict import EXIT_HARNESS, EXIT_INTERRUPTED, EXIT_USAGE
@@ -29,17 +36,35 @@ def cli() -> None:
     """
 
 
-for command in (engine_commands.engines, corpus_commands.corpus, *running.COMMANDS):
+for command in (fuzz, gate, replay, sweep, targets, corpus, engines, bench, report):
     cli.add_command(command)
+
+
+class _UnbreakablePipe(io.FileIO):
+    """Standard output whose reader may go away: the exit code stays the run's."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            return len(data)
+
+
+def _end(signum: int, frame: Any) -> None:
+    """SIGTERM and SIGHUP end a run like Ctrl-C: everything written, nothing left."""
+    raise KeyboardInterrupt
 
 
 def main() -> None:
     """Entry point of ``specoracle``: every expected failure is one clear line."""
+    if sys.stdout is not None and sys.stdout.isatty() is False:
+        raw = io.BufferedWriter(_UnbreakablePipe(sys.stdout.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, sys.stdout.encoding, sys.stdout.errors, write_through=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     try:
         code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        code = EXIT_INTERRUPTED
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted; what was found so far is written", err=True)
         code = EXIT_INTERRUPTED
     except click.ClickException as error:
@@ -48,7 +73,7 @@ def main() -> None:
     except EngineError as error:
         click.echo(f"error: {error}", err=True)
         code = error.exit_code
-    except (CorpusError, SessionError, InvalidCase) as error:
+    except (CorpusError, EventsError, SessionError, InvalidCase) as error:
         click.echo(f"error: {error}", err=True)
         code = EXIT_USAGE
     except Exception:

@@ -7,6 +7,7 @@ tables, summaries) is derived from this file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -22,26 +23,41 @@ SCHEMA = 1
 FILE = "events.ndjson"
 
 
+class EventsError(Exception):
+    """The run's folder cannot be written. The message names it."""
+
+
 class Events:
-    """Writes the events of one run into ``out``. Use as a context manager."""
+    """Writes the events of one run into ``out``, which must not hold a run yet.
+    Use as a context manager. Raises EventsError, also when the disk is full."""
 
     def __init__(self, out: Path):
-        out.mkdir(parents=True, exist_ok=True)
         self.out = out
-        self._file = (out / FILE).open("a", encoding="utf-8")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            # "x": of two runs that name the same folder, the second is refused.
+            self._file = (out / FILE).open("x", encoding="utf-8")
+        except FileExistsError:
+            raise EventsError(f"--out {out} already holds a run; name another folder or move that one away") from None
+        except OSError as error:
+            raise EventsError(f"--out {out} cannot be written: {error.strerror}") from None
         self._cases = 0
 
     def __enter__(self) -> Events:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # a full disk was reported by the write
+            self._file.close()
 
     def emit(self, event: str, **values: Any) -> None:
         """Write one event."""
         line = {"schema": SCHEMA, "event": event, "time": round(time.time(), 3), **values}
-        self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise EventsError(f"{self.out} cannot be written any more: {error.strerror}") from None
 
     def start(self, target: str, **source: Any) -> int:
         """Journal a case before it is sent; returns its number."""
@@ -49,9 +65,12 @@ class Events:
         self.emit("start", case=self._cases, target=target, **source)
         return self._cases
 
-    def end(self, number: int, verdict: Verdict) -> None:
-        """Journal the verdict of a case. AGREE is short, all else has evidence."""
+    def end(self, number: int, verdict: Verdict, *, known: bool = False) -> None:
+        """Journal the verdict of a case. AGREE is short, all else has evidence;
+        ``known`` marks a divergence that is listed."""
         values: dict[str, Any] = {"target": verdict.target, "verdict": str(verdict.kind)}
+        if known:
+            values["known"] = True
         if verdict.identity is not None:
             values["identity"] = asdict(verdict.identity)
         if verdict.evidence:
@@ -61,6 +80,17 @@ class Events:
         if verdict.behaviours:
             values["behaviours"] = sorted(verdict.behaviours)
         self.emit("end", case=number, contract=verdict.contract, production_s=round(verdict.production_s, 6), **values)
+
+    def rejudge(self, verdict: Verdict) -> None:
+        """Journal what an identity turned out to be after it was doubted."""
+        self.emit(
+            "verdict",
+            target=verdict.target,
+            contract=verdict.contract,
+            verdict=str(verdict.kind),
+            identity=asdict(verdict.identity),
+            evidence=verdict.evidence,
+        )
 
 
 def environment() -> dict[str, Any]:

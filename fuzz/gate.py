@@ -44,10 +44,12 @@ def gate(
     corpus: list[tuple[Path, FrozenCase]],
     events: Events,
     known: list[Known],
+    result: GateResult,
     on_case: Callable[[GateResult], None] = lambda result: None,
 ) -> GateResult:
-    """Run every pair of a frozen case and a target of its contract."""
-    result = GateResult()
+    """Run every pair of a frozen case and a target of its contract, into
+    ``result``, which is also right when the gate is stopped early."""
+    launch = session.launch
     for _, frozen in corpus:
         contract = contracts.get(frozen.contract)
         drifted = plain_outcome(contract.run(frozen.case)[0]) != frozen.legal
@@ -59,16 +61,17 @@ def gate(
             if drifted and verdict.kind is not Kind.UNSUPPORTED:
                 reason = "the reference no longer gives the frozen outcome"
                 verdict = Verdict(Kind.ORACLE_SUSPECT, adapter.id, contract.name, evidence={"reason": reason})
-            events.end(number, verdict)
-            _count(result, adapter, frozen, verdict, known, session.launch.version)
+            listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
+            events.end(number, verdict, known=listed)
+            _count(result, adapter, frozen, verdict, listed)
             on_case(result)
     by_id = {a.id: a for a in adapters}
     for identity in list(result.red):
-        _doubt(session, by_id[identity.target], dict((f.name, f) for _, f in corpus), result, identity)
+        _doubt(session, by_id[identity.target], {f.name: f for _, f in corpus}, result, identity, events)
     result.silent_known = [
         k
         for k in known
-        if k.applies(session.launch.version)
+        if k.applies(launch.version, launch.device)
         and k.identity not in result.known_red
         and result.executed[k.identity.target]
     ]
@@ -76,7 +79,12 @@ def gate(
 
 
 def _doubt(
-    session: Session, adapter: Adapter, corpus: dict[str, FrozenCase], result: GateResult, identity: Identity
+    session: Session,
+    adapter: Adapter,
+    corpus: dict[str, FrozenCase],
+    result: GateResult,
+    identity: Identity,
+    events: Events,
 ) -> None:
     """Believe a red identity only if it repeats in fresh processes and the same
     target agrees on some other case."""
@@ -85,27 +93,28 @@ def _doubt(
     repeated = repeats(session, adapter, frozen.case, frozen.presentation, identity)
     if repeated < FRESH_RUNS:
         evidence = verdict.evidence | {"rate": f"{repeated} of {FRESH_RUNS} fresh processes"}
-        result.red[identity][0] = (name, replace(verdict, kind=Kind.FLAKY, evidence=evidence))
+        flaky = replace(verdict, kind=Kind.FLAKY, evidence=evidence)
+        result.red[identity][0] = (name, flaky)
+        events.rejudge(flaky)
         result.verdicts[verdict.kind] -= 1
         result.verdicts[Kind.FLAKY] += 1
     elif not result.agreed[adapter.id] and sibling_of(session, adapter, frozen.case, []) is None:
         reason = "no sibling case agrees on this target"
+        events.rejudge(replace(verdict, kind=Kind.ORACLE_SUSPECT, evidence={"reason": reason}))
         for name, verdict in result.red.pop(identity):
             result.suspects.append((name, replace(verdict, kind=Kind.ORACLE_SUSPECT, evidence={"reason": reason})))
             result.verdicts[verdict.kind] -= 1
             result.verdicts[Kind.ORACLE_SUSPECT] += 1
 
 
-def _count(
-    result: GateResult, adapter: Adapter, frozen: FrozenCase, verdict: Verdict, known: list[Known], version: str
-) -> None:
+def _count(result: GateResult, adapter: Adapter, frozen: FrozenCase, verdict: Verdict, listed: bool) -> None:
     result.verdicts[verdict.kind] += 1
     if verdict.kind is Kind.UNSUPPORTED:
         result.reasons.setdefault(adapter.id, verdict.evidence["reason"])
         return
     result.executed[adapter.id] += 1
     if verdict.red:
-        if any(k.covers(verdict.identity, version) for k in known):
+        if listed:
             result.known_red.setdefault(verdict.identity, []).append(frozen.name)
         else:
             result.red.setdefault(verdict.identity, []).append((frozen.name, verdict))

@@ -18,13 +18,15 @@ from fuzz.frozen import CorpusError
 from fuzz.verdict import Identity
 
 FIELDS = ("contract", "target", "field", "kind", "versions", "line", "reachable", "reason", "link")
+OPTIONAL = ("device",)
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
 class Known:
     """One listed divergence. ``versions`` is a specifier such as ``>=0.5.22``;
     ``line`` the production line; ``reachable`` whether production can get there
-    and with which settings."""
+    and with which settings; ``device`` is ``None`` when it shows on all."""
 
     identity: Identity
     versions: str
@@ -32,13 +34,16 @@ class Known:
     reachable: str
     reason: str
     link: str
+    device: str | None = None
 
-    def covers(self, identity: Identity, version: str) -> bool:
+    def covers(self, identity: Identity, version: str, device: str) -> bool:
         """True for exactly this identity, at a version inside the range."""
-        return identity == self.identity and self.applies(version)
+        return identity == self.identity and self.applies(version, device)
 
-    def applies(self, version: str) -> bool:
-        """True when the entry speaks about ``version`` at all."""
+    def applies(self, version: str, device: str) -> bool:
+        """True when the entry speaks about ``version`` on ``device`` at all."""
+        if self.device not in (None, device.partition(":")[0]):
+            return False
         try:
             return Version(version) in SpecifierSet(self.versions)
         except InvalidVersion:
@@ -58,14 +63,17 @@ def load(corpus: Path, engine: str) -> list[Known]:
 
 
 def _entry(path: Path, number: int, entry: dict) -> Known:
-    wrong = [f for f in FIELDS if not isinstance(entry.get(f), str)] + sorted(set(entry) - set(FIELDS))
+    wrong = [f for f in FIELDS if not isinstance(entry.get(f), str)] + sorted(set(entry) - {*FIELDS, *OPTIONAL})
     if wrong:
         raise CorpusError(f"{path}: entry {number}: {wrong[0]}: each entry has the texts {', '.join(FIELDS)}, no more")
     if any(c in entry["target"] for c in "*?["):
         raise CorpusError(f"{path}: entry {number}: target: an identity has no patterns")
+    device = entry.get("device")
+    if device not in (None, *DEVICES):
+        raise CorpusError(f"{path}: entry {number}: device: {device!r} is not one of {', '.join(DEVICES)}")
     try:
         SpecifierSet(entry["versions"])
     except InvalidSpecifier:
         raise CorpusError(f"{path}: entry {number}: versions: {entry['versions']!r} is not like '>=0.5.22'") from None
     identity = Identity(entry["contract"], entry["target"], entry["field"], entry["kind"])
-    return Known(identity, *(entry[f] for f in FIELDS[4:]))
+    return Known(identity, *(entry[f] for f in FIELDS[4:]), device)

@@ -11,6 +11,7 @@ that damages files or the machine itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ from fuzz import wire
 PROJECT_ROOT = Path(__file__).parents[1]
 WORKER_PACKAGES = ("fuzz", "oracle")
 START_DEADLINE_S = 180.0  # an engine import takes 10 to 18 s on an idle core
+REAP_DEADLINE_S = 5.0  # a zygote that does not say how its worker ended is lost as well
 CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
 STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
 LOG_TAIL_BYTES = 4000
@@ -57,14 +59,22 @@ class Launch:
 
 @dataclass(frozen=True)
 class Died:
-    """The worker ended while a case was in flight."""
+    """The worker ended while a case was in flight. ``exit`` is ``None`` when the
+    process that could have said how ended with it."""
 
-    exit: int
+    exit: int | None
     output: str
 
     @property
     def signal_name(self) -> str:
-        return signal.Signals(-self.exit).name if self.exit < 0 else f"exit {self.exit}"
+        if self.exit is None:
+            return "with its zygote"
+        if self.exit >= 0:
+            return f"exit {self.exit}"
+        try:
+            return signal.Signals(-self.exit).name
+        except ValueError:  # a real-time signal has a number and no name
+            return f"signal {-self.exit}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,10 @@ class Session:
         self.launch, self.deadline_s = launch, deadline_s
         self.direct = launch.device != "cpu"
         self.deaths = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="specoracle-")
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="specoracle-")
+        except OSError as error:
+            raise SessionError(f"no temporary folder can be made ({error.strerror}); set TMPDIR to one") from None
         self._zygote: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self._worker: socket.socket | None = None
@@ -121,11 +134,16 @@ class Session:
         try:
             wire.send(ours, hello)
             self.ready = wire.receive(ours)
-        except (wire.Closed, TimeoutError) as error:
-            what = "ended" if isinstance(error, wire.Closed) else f"was silent for {START_DEADLINE_S:.0f} s"
-            raise SessionError(f"the engine's process {what} while importing:\n{self._tail(self._log)}") from None
+        except TimeoutError:
+            self._end_group()
+            what = f"was silent for {START_DEADLINE_S:.0f} s"
+            raise SessionError(f"the engine's process {what} while importing\n{self._tail(self._log)}") from None
+        except (wire.Closed, wire.WireError):
+            how = Died(self._end_group(), "").signal_name
+            raise SessionError(f"the engine's process ended ({how}) while importing\n{self._tail(self._log)}") from None
         if "failed" in self.ready:
-            raise SessionError(f"the engine does not import: {self.ready['failed']}\n{self._tail(self._log)}")
+            hint = "" if self.launch.device == "cpu" else "; --device cuda needs a GPU and a torch that is built for it"
+            raise SessionError(f"the engine does not import: {self.ready['failed']}{hint}\n{self._tail(self._log)}")
 
     def _python_path(self) -> str:
         """The engine's path, then a folder with links to our two packages: the
@@ -144,13 +162,20 @@ class Session:
             if sock is not None:
                 sock.close()
         self._worker = self._control = None
-        if self._zygote is not None:
-            try:
-                self._zygote.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._zygote.pid, signal.SIGKILL)
-                self._zygote.wait()
+        self._end_group(patience_s=2.0)
         self._folder.cleanup()
+
+    def _end_group(self, patience_s: float = 0.0) -> int | None:
+        """End the zygote and everything in its process group, also a worker that
+        is stopped and would outlive it. Returns the zygote's exit status."""
+        if self._zygote is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._zygote.wait(timeout=patience_s)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._zygote.pid, signal.SIGKILL)
+        code, self._zygote = self._zygote.wait(), None
+        return code
 
     def call(self, request: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | Died | Hung:
         """Send one request to the worker and wait for its answer, its death or
@@ -176,48 +201,70 @@ class Session:
             self._lose(kill=True)
 
     @property
+    def zygote_pid(self) -> int:
+        """Process id of the zygote (for tests that kill it)."""
+        return self._zygote.pid
+
+    @property
     def worker_pid_if_any(self) -> int | None:
         """Process id of the current worker, ``None`` between workers."""
         return self._pid if self._worker is not None else None
 
     def _fork(self) -> None:
+        if self._control is None:  # lost with the last worker, or direct mode after a death
+            self.start()
         if self.direct:
-            if self._control is None:
-                self.start()
             self._worker, self._pid, self._worker_log = self._control, self._zygote.pid, self._log
             return
         self.deaths += 1
         ours, theirs = socket.socketpair()
         self._worker_log = Path(self._folder.name) / f"worker-{self.deaths}.log"
-        self._control.settimeout(START_DEADLINE_S)
+        self._control.settimeout(REAP_DEADLINE_S)
         try:
             socket.send_fds(self._control, [b"f"], [theirs.fileno()])
             wire.send(self._control, {"op": "fork", "log": str(self._worker_log)})
             self._pid = wire.receive(self._control)["pid"]
-        except (wire.Closed, TimeoutError, BrokenPipeError):
-            raise SessionError(f"the engine's process is gone:\n{self._tail(self._log)}") from None
+        except (OSError, wire.Closed, wire.WireError):
+            ours.close()
+            self._lose_zygote()
+            self._fork()  # from a fresh zygote; one that cannot be started raises SessionError
+            return
         finally:
             theirs.close()
         self._worker = ours
 
-    def _lose(self, *, kill: bool) -> int:
-        """Forget the worker and return how it ended."""
+    def _lose(self, *, kill: bool) -> int | None:
+        """Forget the worker and return how it ended, ``None`` when the zygote, which
+        alone could say, is gone too."""
         if kill:
-            os.kill(self._pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
         self._worker.close()
         self._worker = None
         if self.direct:
             self._control = None
-            return self._zygote.wait()
-        self._control.settimeout(START_DEADLINE_S)
-        socket.send_fds(self._control, [b"r"], [0])
-        wire.send(self._control, {"op": "reap", "pid": self._pid})
-        return wire.receive(self._control)["exit"]
+            return self._end_group(patience_s=REAP_DEADLINE_S)
+        self._control.settimeout(REAP_DEADLINE_S)
+        try:
+            socket.send_fds(self._control, [b"r"], [0])
+            wire.send(self._control, {"op": "reap", "pid": self._pid})
+            return wire.receive(self._control)["exit"]
+        except (OSError, wire.Closed, wire.WireError):
+            self._lose_zygote()
+            return None
+
+    def _lose_zygote(self) -> None:
+        self._control.close()
+        self._control = None
+        self._end_group()
 
     def _stack(self) -> str:
         before = self._worker_log.stat().st_size if self._worker_log.exists() else 0
-        os.kill(self._pid, signal.SIGUSR1)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGUSR1)
         time.sleep(STACK_WAIT_S)
+        if not self._worker_log.exists():
+            return ""
         with self._worker_log.open("rb") as log:
             log.seek(before)
             return log.read(LOG_TAIL_BYTES).decode(errors="replace")

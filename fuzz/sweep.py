@@ -17,7 +17,8 @@ import numpy as np
 
 from fuzz.adapter import Adapter
 from fuzz.executor import Columns
-from fuzz.supervisor import Session
+from fuzz.supervisor import Died, Hung, Session
+from fuzz.verdict import Kind
 from oracle.commit import checkpoint_steps
 from oracle.commit.checkpoint_steps import LENGTH_MAX, NONE, CheckpointStepsCase, Request, closed_form
 from oracle.trace import Trace
@@ -110,7 +111,8 @@ def columns(block: Block) -> dict[str, Any]:
 class SweepResult:
     """What a sweep of one target saw. ``crossing`` is the number of rows in
     which the closed form saves a checkpoint; ``wrong_not_crossing`` counts
-    diverging rows among the others."""
+    diverging rows among the others. A call without an answer stops the sweep:
+    ``verdict`` and ``failure`` say how."""
 
     target: str
     rows: int = 0
@@ -121,6 +123,7 @@ class SweepResult:
     production_s: float = 0.0
     first: dict[str, Any] | None = None
     failure: str | None = None
+    verdict: Kind = Kind.AGREE
     whole: bool = True
 
 
@@ -151,11 +154,11 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     case = columns(batch)
     refusal = adapter.accepts(Columns(case))
     if refusal:
-        result.failure = f"outside the target's domain: {refusal}"
+        result.verdict, result.failure = Kind.UNSUPPORTED, f"outside the target's domain: {refusal}"
         return False
     answer = session.call({"op": "run", "target": adapter.id, "case": case})
-    if not isinstance(answer, dict) or answer["status"] != "ok":
-        result.failure = str(answer)[:500]
+    if isinstance(answer, Died | Hung) or answer["status"] != "ok":
+        result.verdict, result.failure = _no_answer(answer)
         return False
     expected = dict(
         zip(
@@ -169,7 +172,7 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
             continue
         seen = np.asarray(answer["observed"][name], dtype=np.int64)
         if seen.shape != right.shape:
-            result.failure = f"{name}: {seen.shape} values for {right.shape} rows"
+            result.verdict, result.failure = Kind.DIVERGE, f"{name}: {seen.shape} values for {right.shape} rows"
             return False
         bad = seen != right
         if bad.any() and result.first is None:
@@ -185,12 +188,25 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
             }
         wrong |= bad
     crossing = expected["checkpoint_step"] != NONE
+    if wrong.any():
+        result.verdict = Kind.DIVERGE
     result.rows += batch.rows
     result.crossing += int(crossing.sum())
     result.diverging += int(wrong.sum())
     result.wrong_not_crossing += int((wrong & ~crossing).sum())
     result.production_s += answer.get("production_s", 0.0)
     return True
+
+
+def _no_answer(answer: Any) -> tuple[Kind, str]:
+    """Verdict and words for a batch that was not answered."""
+    if isinstance(answer, Died):
+        return Kind.CRASH, f"the worker died: {answer.signal_name}"
+    if isinstance(answer, Hung):
+        return Kind.HANG, f"no answer within {answer.deadline_s:.0f} s"
+    kinds = {"unsupported": Kind.UNSUPPORTED, "raised": Kind.CRASH, "out_of_memory": Kind.OUT_OF_MEMORY}
+    words = answer.get("reason") or answer.get("message") or "no reason given"
+    return kinds.get(answer["status"], Kind.HARNESS_ERROR), words
 
 
 class _Silent(Trace):

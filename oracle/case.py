@@ -2,8 +2,8 @@
 
 A case is a frozen dataclass of integers, strings, booleans, tuples and records.
 ``to_plain`` and ``from_plain`` turn it into JSON values and back; ``from_plain``
-refuses unknown or missing fields and wrong types and names them, because a case
-file may come from a stranger.
+refuses unknown or missing fields, wrong types and integers outside int64, and
+names them, because a case file may come from a stranger.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from oracle.contract import InvalidCase
 
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1  # columns are int64; no field means more
 _JSON_TYPES = {int: "integer", str: "string", bool: "boolean"}
 
 
@@ -50,6 +51,8 @@ def from_plain(cls: Any, plain: Any, where: str = "case") -> Any:
         return from_plain(inner, plain, where)
     if type(plain) is not cls:
         raise InvalidCase(f"{where}: expected {_JSON_TYPES[cls]}, found {_name(plain)}")
+    if cls is int and not INT64_MIN <= plain <= INT64_MAX:
+        raise InvalidCase(f"{where}: must be -2^63 to 2^63 - 1")
     return plain
 
 
@@ -71,7 +74,8 @@ def _name(plain: Any) -> str:
 
 
 def schema(cls: Any) -> dict[str, Any]:
-    """JSON Schema of a case type, the same rules as ``from_plain``."""
+    """JSON Schema of a case type, the rules of ``from_plain``. Bounds are left to
+    ``from_plain`` and the domain: they name the field in the contract's words."""
     if dataclasses.is_dataclass(cls):
         hints = _hints(cls)
         return {

@@ -17,6 +17,13 @@ from oracle.trace import Trace
 FUNCTIONAL = "functional"
 DEFENSIVE = "defensive"
 
+# What a case may hold at most. Engines stay far below; beyond, NumPy columns and
+# an engine's int32 indices overflow, and a small file asks for gigabytes.
+INT32_MAX = 2**31 - 1
+MAX_LENGTH = 2**62  # tokens of an int64 length: a block more still fits
+MAX_RECORDS = 2**16
+MAX_CELLS = 2**22  # records times columns of an array that a case is expanded to
+
 
 class InvalidCase(ValueError):
     """A case outside the contract's domain. The message names the field."""
@@ -86,3 +93,10 @@ def require(condition: bool, message: str) -> None:
     """Raise InvalidCase with ``message`` unless ``condition`` holds."""
     if not condition:
         raise InvalidCase(message)
+
+
+def require_size(records: tuple[Any, ...], name: str, columns: int = 1) -> None:
+    """Raise InvalidCase unless ``records``, expanded to ``columns`` cells each,
+    are few enough to be walked and sent."""
+    require(len(records) <= MAX_RECORDS, f"{name}: must be at most {MAX_RECORDS} records")
+    require(len(records) * columns <= MAX_CELLS, f"{name}: {len(records)} records of {columns} cells are too many")

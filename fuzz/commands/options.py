@@ -86,10 +86,17 @@ def read_targets(engine: str, target: str, contract: str) -> list[Adapter]:
 def fresh_folder(out: Path | None, what: str) -> Path:
     """The folder of a new run, not made yet. One that already holds a run is
     refused, so that nothing written before is lost."""
-    folder = out or Path("out") / f"{what}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if (folder / EVENTS_FILE).exists():
-        raise click.UsageError(f"--out {folder} already holds a run; name another folder or move that one away")
-    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    folder = out or Path("out") / f"{what}-{stamp}-{os.getpid()}"
+    if out is not None and str(out) == ".":
+        raise click.UsageError("--out names no folder")
+    try:
+        if (folder / EVENTS_FILE).exists():
+            raise click.UsageError(f"--out {folder} already holds a run; name another folder or move that one away")
+        existing = next(p for p in (folder, *folder.absolute().parents) if os.path.lexists(p))
+        writable = existing.is_dir() and os.access(existing, os.W_OK)
+    except OSError as error:
+        raise click.UsageError(f"--out {folder} cannot be used: {error.strerror}") from None
+    if not writable:
         raise click.UsageError(f"--out {folder} cannot be written: {existing} is no folder that you may write to")
     return folder

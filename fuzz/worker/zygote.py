@@ -11,6 +11,8 @@ socket attached) and ``reap``. End of file on the socket ends everything.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import faulthandler
 import importlib
 import os
@@ -25,6 +27,7 @@ from fuzz import wire
 from fuzz.worker.engine import Engine
 from fuzz.worker.serve import serve
 
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 STACK_SIGNAL = signal.SIGUSR1  # the supervisor asks a silent worker where it is
 
 
@@ -128,6 +131,7 @@ def child(sock: socket.socket, log: str, engine: Any, adapters: dict[str, Any]) 
     code = 1
     try:
         redirect(log)
+        die_with_parent()
         faulthandler.enable()
         faulthandler.register(STACK_SIGNAL, all_threads=True)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's business
@@ -135,6 +139,13 @@ def child(sock: socket.socket, log: str, engine: Any, adapters: dict[str, Any]) 
         code = 0
     finally:
         os._exit(code)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, also while it is
+    stopped and could not see its socket close."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def redirect(log: str) -> None:

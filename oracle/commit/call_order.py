@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.contract import FUNCTIONAL, Contract, Field, Outcome, require
+from oracle.contract import FUNCTIONAL, INT32_MAX, Contract, Field, Outcome, require, require_size
 from oracle.legal import OneOf
 from oracle.trace import Trace
 
@@ -75,13 +75,16 @@ BEHAVIOURS = {
 
 def domain(case: CallOrderCase) -> str:
     """Always ``functional``; raises InvalidCase outside the domain."""
-    require(case.grid >= 1, "grid: must be at least 1")
+    require_size(case.requests, "requests")
+    require(1 <= case.grid <= INT32_MAX, "grid: must be 1 to 2^31 - 1")
     require(2 <= case.draft_tokens <= 64, "draft_tokens: must be 2 to 64")
     slots = [r.track_slot for r in case.requests if r.track_slot != NONE]
-    require(all(s >= 0 for s in slots), "requests.track_slot: must be -1 or a slot number")
+    require(
+        all(0 <= s <= INT32_MAX for s in slots), "requests.track_slot: must be -1 or a slot number, at most 2^31 - 1"
+    )
     require(len(set(slots)) == len(slots), "requests.track_slot: two requests share a slot")
     for i, r in enumerate(case.requests):
-        require(1 <= r.pre <= 2**31 - 1, f"requests[{i}].pre: must be 1 to 2^31 - 1")
+        require(1 <= r.pre <= INT32_MAX, f"requests[{i}].pre: must be 1 to 2^31 - 1")
         require(1 <= r.committed <= case.draft_tokens, f"requests[{i}].committed: must be 1 to draft_tokens")
     return FUNCTIONAL
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.contract import FUNCTIONAL, Contract, Field, Outcome, require
+from oracle.contract import FUNCTIONAL, Contract, Field, Outcome, require, require_size
 from oracle.trace import Trace
 
 MAX_TERM = 1024  # tokens; engines use 1 to 512
@@ -59,6 +59,7 @@ BEHAVIOURS = {
 def domain(case: CheckpointGridCase) -> str:
     """Always ``functional``; raises InvalidCase outside the domain."""
     require(len(case.settings) >= 1, "settings: must not be empty")
+    require_size(case.settings, "settings")
     for i, s in enumerate(case.settings):
         for name in ("interval", "page", "chunk"):
             require(1 <= getattr(s, name) <= MAX_TERM, f"settings[{i}].{name}: must be 1 to {MAX_TERM}")

@@ -33,12 +33,22 @@ from typing import Any
 
 import numpy as np
 
-from oracle.contract import DEFENSIVE, FUNCTIONAL, Contract, Field, Outcome, require
+from oracle.contract import (
+    DEFENSIVE,
+    FUNCTIONAL,
+    INT32_MAX,
+    MAX_LENGTH,
+    Contract,
+    Field,
+    Outcome,
+    require,
+    require_size,
+)
 from oracle.legal import Between
 from oracle.trace import Trace
 
 NONE = -1
-LENGTH_MAX = {"int32": 2**31 - 1, "int64": 2**63 - 1}
+LENGTH_MAX = {"int32": INT32_MAX, "int64": MAX_LENGTH}
 SITUATIONS = ("verify", "idle", "empty_accept_index", "no_recurrent_state", "no_commit_hook")
 
 
@@ -110,17 +120,20 @@ _NOTHING = {
 
 def domain(case: CheckpointStepsCase) -> str:
     """``functional`` or ``defensive``; raises InvalidCase outside both."""
-    require(case.grid >= 1, "grid: must be at least 1")
+    require(1 <= case.grid <= INT32_MAX, "grid: must be 1 to 2^31 - 1")
     require(1 <= case.draft_tokens <= 4096, "draft_tokens: must be 1 to 4096")
     require(case.form in ("chain", "tree"), "form: must be chain or tree")
     require(case.situation in SITUATIONS, f"situation: must be one of {', '.join(SITUATIONS)}")
     for name in ("length_dtype", "committed_dtype"):
         require(getattr(case, name) in LENGTH_MAX, f"{name}: must be int32 or int64")
     require(1 <= case.path_width <= case.draft_tokens, "path_width: must be 1 to draft_tokens")
+    require_size(case.requests, "requests", case.draft_tokens)
     empty = case.situation in ("idle", "empty_accept_index")
     require(empty == (not case.requests), "requests: empty exactly for an idle batch or an empty accept_index")
     slots = [r.track_slot for r in case.requests if r.track_slot != NONE]
-    require(all(s >= 0 for s in slots), "requests.track_slot: must be -1 or a slot number")
+    require(
+        all(0 <= s <= INT32_MAX for s in slots), "requests.track_slot: must be -1 or a slot number, at most 2^31 - 1"
+    )
     require(len(set(slots)) == len(slots), "requests.track_slot: two requests share a slot")
     for i, r in enumerate(case.requests):
         where = f"requests[{i}]"

@@ -34,11 +34,11 @@ from typing import Any
 import numpy as np
 
 from oracle.commit.token_table import POOL_ROWS, location, table, tokens
-from oracle.contract import FUNCTIONAL, Contract, Field, Outcome, require
+from oracle.contract import FUNCTIONAL, INT32_MAX, MAX_LENGTH, Contract, Field, Outcome, require, require_size
 from oracle.trace import Trace
 
 NONE = -1
-LENGTH_MAX = {"int32": 2**31 - 1, "int64": 2**63 - 1}
+LENGTH_MAX = {"int32": INT32_MAX, "int64": MAX_LENGTH}
 STAND_IN = 100  # the token id that simulated acceptance emits in "fixed" mode
 MAX_TABLE_WIDTH = 4096
 NOBODY = 0  # the pool row that belongs to nobody; padding rows use it
@@ -100,6 +100,7 @@ def domain(case: LengthsCase) -> str:
     """Always ``functional``; raises InvalidCase outside the domain."""
     require(1 <= case.draft_tokens <= 128, "draft_tokens: must be 1 to 128")
     require(1 <= case.path_width <= case.draft_tokens, "path_width: must be 1 to draft_tokens")
+    require_size(case.requests, "requests", case.draft_tokens)
     width = case.table_width
     require(0 <= width <= MAX_TABLE_WIDTH, f"table_width: must be 0 to {MAX_TABLE_WIDTH}")
     require(width & (width - 1) == 0, "table_width: must be 0 or a power of two")

@@ -13,11 +13,13 @@ import numpy as np
 
 from oracle.commit import stamps
 from oracle.commit.stamps import tensors_of
-from oracle.contract import FUNCTIONAL, require
+from oracle.contract import FUNCTIONAL, require, require_size
 
 NONE = -1
 INTEGERS = ("int32", "int64")
 MAX_NUMBERS = {2: 2**16 - 1, 4: 2**24}  # cells by bytes of a cell: distinct patterns; memory of a case
+MAX_SIDE = 2**20  # one size of a state's shape, also of a shape that has no cells
+MAX_ELEMENTS = 2**33  # of one tensor with its unused slots or idle rows; faults show beyond 2^31
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,13 @@ def domain(case: StateScatterCase) -> str:
         ("gap", 0, 2**31 - 4097), ("rows_before", 0, 2**16),
     ):  # fmt: skip
         require(low <= getattr(case, name) <= high, f"{name}: must be {low} to {high}")
-    require(len(case.state_entry) == 3 and min(case.state_entry) >= 0, "state_entry: three sizes, none negative")
+    require_size(case.rows, "rows")
+    require(
+        len(case.state_entry) == 3 and all(0 <= n <= MAX_SIDE for n in case.state_entry),
+        f"state_entry: three sizes of 0 to {MAX_SIDE}",
+    )
     require(len(case.window_channels) <= 16, "window_channels: at most 16 convolutions")
-    require(min(case.window_channels, default=1) >= 1, "window_channels: each at least 1")
+    require(all(1 <= n <= MAX_SIDE for n in case.window_channels), f"window_channels: each 1 to {MAX_SIDE}")
     require(prod(case.state_entry) or case.window_channels, "state_entry, window_channels: nothing to keep")
     require(not (case.gap and case.slots < 2), "gap: needs at least two slots")
     for name in ("slot_dtype", "track_dtype", "step_dtype"):
@@ -91,6 +97,13 @@ def domain(case: StateScatterCase) -> str:
         require(dtype in stamps.RAW_DTYPE, f"{name}: must be one of {', '.join(stamps.RAW_DTYPE)}")
         numbers, most = sum(stamps.totals(tensors_of(case)[field])), MAX_NUMBERS[stamps.RAW_DTYPE[dtype].itemsize]
         require(numbers <= most, f"{field}: {numbers} cells, at most {most} can be told apart in {dtype}")
+        for tensor in tensors_of(case)[field]:
+            pool = (case.slots + case.gap) * case.layers * tensor.cells
+            require(pool <= MAX_ELEMENTS, f"gap: {field} of {pool} elements, at most {MAX_ELEMENTS} are laid out")
+            scratch = (case.scratch_rows + case.rows_before) * case.steps * case.layers * tensor.cells
+            require(
+                scratch <= MAX_ELEMENTS, f"rows_before: {field} of {scratch} elements, at most {MAX_ELEMENTS} are laid out"
+            )
     for i, row in enumerate(case.rows):
         for name, end in (("slot", case.slots), ("track_slot", case.slots), ("source_row", case.scratch_rows)):
             require(NONE <= getattr(row, name) < end, f"rows[{i}].{name}: must be -1 to {end - 1}")

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.contract import FUNCTIONAL, Contract, Field, Outcome, require
+from oracle.contract import FUNCTIONAL, INT32_MAX, Contract, Field, Outcome, require, require_size
 from oracle.legal import OneOf
 from oracle.trace import Trace
 
@@ -94,10 +94,11 @@ def domain(case: TrackSlotsCase) -> str:
     require(1 <= case.grid <= 2**20, "grid: must be 1 to 2^20")
     require(1 <= case.draft_tokens <= 128, "draft_tokens: must be 1 to 128")
     require(len(case.requests) >= 1, "requests: must not be empty")
+    require_size(case.requests, "requests")
     rows = [r.pool_row for r in case.requests]
     require(len(set(rows)) == len(rows), "requests.pool_row: two requests share a row")
     slots = [s for r in case.requests for s in r.slots if s != NONE]
-    require(all(s >= 0 for s in slots), "requests.slots: must be -1 or slot numbers")
+    require(all(0 <= s <= INT32_MAX for s in slots), "requests.slots: must be -1 or slot numbers, at most 2^31 - 1")
     require(len(set(slots)) == len(slots), "requests.slots: two requests share a slot")
     sizes = {len(r.slots) for r in case.requests}
     require(sizes <= ({2} if case.lazy else {1, 2}), "requests.slots: one or two (lazy: two) slots a buffer")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.contract import FUNCTIONAL, Contract, Field, Outcome, require
+from oracle.contract import FUNCTIONAL, INT32_MAX, MAX_LENGTH, Contract, Field, Outcome, require, require_size
 from oracle.trace import Trace
 
 MAX_BLOCK = 64
@@ -61,12 +61,13 @@ BEHAVIOURS = {
 
 def domain(case: GreedyChainCase) -> str:
     """Always ``functional``; raises InvalidCase outside the domain."""
-    require(2 <= case.vocabulary <= 2**31 - 1, "vocabulary: must be 2 to 2^31 - 1")
+    require(2 <= case.vocabulary <= INT32_MAX, "vocabulary: must be 2 to 2^31 - 1")
     require(bool(case.requests), "requests: must not be empty")
+    require_size(case.requests, "requests")
     width = len(case.requests[0].block)
     require(1 <= width <= MAX_BLOCK, f"requests[0].block: must hold 1 to {MAX_BLOCK} tokens")
     for i, r in enumerate(case.requests):
-        require(r.pre >= 0, f"requests[{i}].pre: must not be negative")
+        require(0 <= r.pre <= MAX_LENGTH, f"requests[{i}].pre: must be 0 to 2^62")
         for name in ("block", "predicted"):
             tokens = getattr(r, name)
             require(len(tokens) == width, f"requests[{i}].{name}: all rows of a batch have one width")

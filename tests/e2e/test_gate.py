@@ -9,7 +9,7 @@ import pytest
 from fuzz import adapter as adapters
 from fuzz import corpus, known, support
 from fuzz.events import Events
-from fuzz.gate import gate
+from fuzz.gate import GateResult, gate
 from fuzz.verdict import Kind, exit_code
 
 pytestmark = pytest.mark.engine
@@ -28,7 +28,8 @@ def results(engine_session, tmp_path_factory):
             adapters_ = adapters.select("sglang")
             listed = known.load(corpus.DEFAULT_CORPUS, "sglang")
             with Events(tmp_path_factory.mktemp(version)) as events:
-                cache[version] = gate(engine_session(version), adapters_, list(corpus.load()), events, listed)
+                cases, result = list(corpus.load()), GateResult()
+                cache[version] = gate(engine_session(version), adapters_, cases, events, listed, result)
         return cache[version]
 
     return get

@@ -29,6 +29,8 @@ RUNS = {
     "no-such-version": ["gate", "--engine", "sglang==9.9.9"],
     "not-a-version": ["gate", "--engine", "sglang==latest"],
     "no-such-checkout": ["gate", "--engine", "sglang@nowhere"],
+    "python-with-version": ["gate", "--engine", "sglang==0.5.23", "--python", "/bin/false"],
+    "python-without-engine": ["gate", "--python", "/bin/true"],
     "no-such-target": ["fuzz", "--target", "nothing*"],
     "no-such-device": ["fuzz", "--device", "tpu"],
     "bad-time": ["fuzz", "--max-time", "soon"],

@@ -50,10 +50,23 @@ def test_a_wrong_version_lists_the_supported_ones(version):
     assert ", ".join(SUPPORTED) in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["", "/no/such/folder"])
+@pytest.mark.parametrize("path", ["", "/no/such/folder", "~nouser/x", "/" + "a" * 5000, "\0"])
 def test_a_checkout_that_is_no_folder_is_refused(path):
     with pytest.raises(EngineError, match="no such folder"):
         parse(f"sglang@{path}")
+
+
+def test_an_interpreter_goes_with_no_published_version():
+    with pytest.raises(EngineError, match="--python goes with sglang, sglang==local or sglang@CHECKOUT") as caught:
+        parse("sglang==0.5.23", has_python=True)
+    assert caught.value.exit_code == 2
+    assert parse("sglang==local", has_python=True) == EngineSpec("sglang", local=True)
+
+
+def test_a_checkout_with_an_interpreter_is_local_and_prints_as_a_checkout(tmp_path):
+    spec = parse(f"sglang@{tmp_path}", has_python=True)
+    assert spec == EngineSpec("sglang", path=tmp_path.resolve(), local=True)
+    assert str(spec) == f"sglang@{tmp_path.resolve()}"
 
 
 def test_every_version_in_the_range_has_one_family_whose_lock_exists():

@@ -3,6 +3,7 @@
 # ruff: noqa: F811 - a test's argument names the fixture that is imported here
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import shutil
@@ -66,6 +67,64 @@ def test_a_second_version_of_a_family_adds_an_overlay_only(fake):
     fake.steps.clear()
     provision(parse("sglang==0.5.12"))
     assert fake.steps == ["download:sglang==0.5.12", "import"]
+
+
+MANIFESTS = {
+    "a list": [],
+    "null": None,
+    "text": "whole",
+    "another layout": {"manifest_version": 2},
+    "no layout": {"manifest_version": None},
+    "files as text": {"files": "x"},
+    "files as truth": {"files": True},
+    "no files": {"files": None},
+    "no engine": {"engine": None},
+    "another engine": {"engine": "vllm"},
+    "no such version": {"version": "zz"},
+    "another version": {"version": "0.5.12"},
+    "another name": {"name": "sglang-0.5.12"},
+}
+
+
+def damaged(path: Path, change) -> None:
+    """Write `change` for a manifest: a table changes single values, None in it takes one away."""
+    if isinstance(change, dict):
+        data = {**json.loads(path.read_text()), **change}
+        change = {key: value for key, value in data.items() if value is not None}
+    path.write_text(json.dumps(change))
+
+
+@pytest.mark.parametrize("change", MANIFESTS.values(), ids=MANIFESTS)
+def test_a_damaged_manifest_of_an_overlay_counts_as_none(fake, change):
+    path = provision(SPEC).pythonpath[0] / layers.MANIFEST
+    damaged(path, change)
+    fake.steps.clear()
+    assert installed() == []
+    assert provision(SPEC).record["layers"]["overlay"]["version"] == "0.5.18"
+    assert fake.steps == ["download:sglang==0.5.18", "import"]
+    damaged(path, change)
+    remove(SPEC)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("change", [[], {"lock": None}, {"lock": "core.txt"}])
+def test_a_damaged_manifest_of_a_shared_piece_counts_as_none(fake, change):
+    damaged(provision(SPEC).pythonpath[2] / layers.MANIFEST, change)
+    fake.steps.clear()
+    assert installed() == []
+    provision(SPEC)
+    assert fake.steps == ["install:base"]
+
+
+def test_a_file_or_a_link_where_a_piece_belongs_is_replaced(fake, place):
+    root, pins, base = provision(SPEC).pythonpath
+    for path in (root, pins, base):
+        shutil.rmtree(path)
+    root.write_text("")
+    pins.symlink_to("nowhere")
+    base.symlink_to(place.root)
+    provision(SPEC)
+    assert [each.spec for each in installed()] == [SPEC] and place.root.is_dir() and left_over(place) == []
 
 
 @pytest.mark.parametrize("damage", ["no manifest", "torn manifest", "file lost"])
@@ -176,6 +235,28 @@ def test_remove_takes_the_overlay_and_the_shared_pieces_that_nobody_needs(fake, 
     assert list(place.layers.iterdir()) == [] and left_over(place) == []
 
 
+STRAY = ["foo-bar", "sglang-zz", "sglang-9.9.9", "sglang-0.5.18.0-x", "noversion"]
+
+
+def test_stray_folders_disturb_neither_the_list_nor_a_removal(fake, place):
+    for version in ("0.5.18", "0.5.12"):
+        provision(parse(f"sglang=={version}"))
+    for name in STRAY:
+        write(place.engines / name / "file")
+    write(place.engines / "sglang-0.5.14")
+    assert [each.spec.version for each in installed()] == ["0.5.12", "0.5.18"]
+    remove(SPEC)
+    assert [each.spec.version for each in installed()] == ["0.5.12"]
+    assert all((place.engines / name / "file").exists() for name in STRAY)
+
+
+def test_a_version_whose_manifest_is_damaged_still_needs_its_shared_pieces(fake, place):
+    pins = provision(SPEC).pythonpath[1]
+    (provision(parse("sglang==0.5.12")).pythonpath[0] / layers.MANIFEST).write_text("[]")
+    remove(SPEC)
+    assert pins.is_dir()
+
+
 def test_a_checkout_is_used_where_its_package_lies_with_the_newest_pins(fake, tmp_path):
     write(tmp_path / "repo" / "python" / "sglang" / "__init__.py")
     install = provision(parse(f"sglang@{tmp_path / 'repo'}"))
@@ -183,6 +264,22 @@ def test_a_checkout_is_used_where_its_package_lies_with_the_newest_pins(fake, tm
     assert install.pythonpath[1].name.startswith(imports.load("sglang").families[-1]["pins"])
     assert install.record["version"] is None and install.record["stubs"]
     assert not any(step.startswith("download") for step in fake.steps)
+
+
+def test_a_checkout_may_run_in_an_interpreter_of_the_users_own(monkeypatch, tmp_path):
+    write(tmp_path / "python" / "sglang" / "__init__.py")
+    asked = []
+    monkeypatch.setattr(tools, "run", lambda command, **options: asked.append(command) or [overlay.FACTS + "2.13.0"])
+    spec = parse(f"sglang@{tmp_path}", has_python=True)
+    install = provision(spec, python=Path("python-of-mine"), device="cuda:0", home=tmp_path / "home")
+    root = (tmp_path / "python").resolve()
+    assert install.pythonpath == (root,) and install.python == Path("python-of-mine").absolute()
+    assert install.env == {} and install.record["version"] is None and install.record["layers"] == {}
+    assert install.environment({"PYTHONPATH": "/mine"})["PYTHONPATH"] == os.pathsep.join([str(root), "/mine"])
+    assert install.environment({})["PYTHONPATH"] == str(root)
+    assert "PYTHONNOUSERSITE" not in install.environment({})
+    assert asked[0][0] == install.python and asked[0][-1] == "torch"
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_local_engine_is_used_as_it_is(monkeypatch):

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections import namedtuple
@@ -13,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.engines import home, overlay, tools
+from fuzz.engines.overlay import PROJECT
 from fuzz.engines.provision import installed, provision, remove
 from fuzz.engines.spec import EngineError, EngineSpec, parse
 from tests.fake_tools import NO_NETWORK, SPEC, error_of, failing, fake, left_over, place  # noqa: F401 - fixtures
@@ -93,6 +97,65 @@ def test_a_cache_folder_that_cannot_be_written_is_named(fake, tmp_path):
     assert error.exit_code == 2 and "cannot write the cache folder" in str(error) and "SPECORACLE_HOME" in str(error)
 
 
+NO_HOME = {
+    "no such user": "~nouser/x",
+    "too long a name": "/tmp/" + "a" * 5000,
+    "too long below": "/tmp/" + "a/" * 2035,
+}
+
+
+@pytest.mark.parametrize("folder", NO_HOME.values(), ids=NO_HOME)
+def test_a_cache_folder_that_cannot_exist_is_one_clear_error(fake, monkeypatch, folder):
+    monkeypatch.setenv("SPECORACLE_HOME", folder)
+    for use in (provision, remove, lambda spec: installed()):
+        with pytest.raises(EngineError, match="set SPECORACLE_HOME to a folder") as caught:
+            use(SPEC)
+        assert caught.value.exit_code == 2
+    assert fake.steps == []
+
+
+def test_a_user_without_a_home_folder_is_told_to_name_one(fake, monkeypatch):
+    for name in ("SPECORACLE_HOME", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # no entry in the password file
+    with pytest.raises(EngineError, match="set SPECORACLE_HOME to a folder"):
+        installed()
+
+
+def test_a_cache_folder_that_may_not_be_read_is_one_clear_error(fake, monkeypatch):
+    def denied(path, *args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", denied)
+    with pytest.raises(EngineError, match="Permission denied; set SPECORACLE_HOME to a folder"):
+        home.Home.locate()
+
+
+def test_a_removal_that_may_not_write_is_one_clear_error_and_removes_nothing(fake, monkeypatch):
+    provision(SPEC)
+
+    def denied(*args):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", denied)
+    with pytest.raises(EngineError, match="cannot be removed from .*: Permission denied"):
+        remove(SPEC)
+    assert [each.spec for each in installed()] == [SPEC]
+
+
+def test_a_build_of_torch_for_cuda_needs_more_room_and_is_stopped_early(fake, place, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(9e9, 5e9, 4e9))
+
+    def run(command, *, on_line=print, **options):
+        on_line("Collecting nvidia-cublas==13.1.0.3 (from torch==2.13.0)")
+        return fake(command, on_line=on_line, **options)
+
+    monkeypatch.setattr(tools, "run", run)
+    assert "built for CUDA needs 8.0 GB, 4.0 GB are free" in str(error_of())
+    assert left_over(place) == [] and list(place.layers.iterdir()) == []
+
+
 def test_an_engine_that_does_not_import_is_not_installed(fake, place):
     fake.fail["import"] = failing(["Traceback (most recent call last):", "ImportError: no cutlass"])
     message = str(error_of())
@@ -130,14 +193,84 @@ def test_an_interpreter_without_the_engine_and_one_that_does_not_run_are_told_ap
     assert "cannot be run" in str(error_of(EngineSpec("sglang", local=True), python=tmp_path / "none"))
 
 
+@pytest.mark.parametrize("program", ["true", "echo"])
+def test_a_program_that_is_no_python_is_told_from_an_interpreter(program):
+    python = Path(shutil.which(program))
+    told = str(error_of(EngineSpec("sglang", local=True), python=python))
+    assert f"--python {python} does not answer as Python does" in told and "the interpreter that has sglang" in told
+
+
+def test_an_interpreter_for_a_checkout_needs_torch(tmp_path):
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").write_text("")
+    checkout = EngineSpec("sglang", path=tmp_path, local=True)
+    assert "install torch there" in str(error_of(checkout, python=_bare_python(tmp_path)))
+    assert "no package 'sglang'" in str(
+        error_of(EngineSpec("sglang", path=tmp_path / "no", local=True), python=tmp_path)
+    )
+
+
+def _bare_python(folder: Path) -> Path:
+    """An interpreter that sees the standard library alone."""
+    path = folder / "bare-python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_an_interpreter_in_the_current_folder_is_found_there_and_not_on_the_path(tmp_path, monkeypatch):
+    _bare_python(tmp_path).rename(tmp_path / "true")
+    monkeypatch.chdir(tmp_path)
+    assert "has no sglang" in str(error_of(EngineSpec("sglang", local=True), python=Path("true")))
+
+
+def test_a_killed_provisioning_takes_its_children_and_theirs_along(tmp_path):
+    sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    code = f"import os, subprocess, sys; print(os.getpid()); subprocess.run([sys.executable, '-c', {sleeper!r}])"
+    supervisor = (
+        "import sys; from fuzz.engines import tools\n"
+        f"tools.run([sys.executable, '-u', '-c', {code!r}], deadline_s=60, on_line=lambda s: print(s, flush=True))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", supervisor], stdout=subprocess.PIPE, text=True, cwd=PROJECT)
+    child, grandchild = int(parent.stdout.readline()), int(parent.stdout.readline())
+    try:
+        assert _runs(child) and _runs(grandchild)
+        parent.kill()
+        parent.wait()
+        _wait_until_ended(child, grandchild)
+    finally:
+        parent.stdout.close()
+        for pid in filter(_runs, (child, grandchild)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_child_that_ends_leaves_no_guard_and_what_it_started_alone():
+    """Only the death of this process ends a group; an ordinary end must not."""
+    before = _children()
+    code = "import subprocess, sys; print(subprocess.Popen(['sleep', '3'], stdout=subprocess.DEVNULL, stderr=-3).pid)"
+    (line,) = tools.run([sys.executable, "-c", code], deadline_s=30)
+    try:
+        assert _children() == before and _runs(int(line))
+    finally:
+        os.kill(int(line), signal.SIGKILL)
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
 def test_a_child_that_hangs_is_ended_with_its_children():
     sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleeper!r}])"
-    start = time.monotonic()
     with pytest.raises(tools.ToolFailed) as caught:
         tools.run([sys.executable, "-c", code], deadline_s=2)
     assert caught.value.returncode is None
-    while _runs(int(caught.value.lines[0])):  # the kernel ends it a moment after the signal
+    _wait_until_ended(int(caught.value.lines[0]))
+
+
+def _wait_until_ended(*pids: int) -> None:
+    start = time.monotonic()
+    while any(map(_runs, pids)):  # the kernel ends them a moment after the signal
         assert time.monotonic() - start < 20
         time.sleep(0.05)
 

@@ -1,0 +1,124 @@
+"""``specoracle fuzz``: look for divergences on fresh inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import click
+
+from fuzz import known as known_
+from fuzz import support
+from fuzz.campaign import Campaign, Found, Options
+from fuzz.commands.options import (
+    Duration,
+    corpus_option,
+    engine_options,
+    fresh_folder,
+    out_option,
+    read_engine,
+    read_targets,
+    seed_option,
+)
+from fuzz.commands.runs import ending, run_finished, run_started
+from fuzz.commands.session import open_session
+from fuzz.events import Events
+from fuzz.progress import Display
+from fuzz.verdict import Kind, exit_code
+from oracle import contracts
+
+
+@click.command()
+@engine_options
+@corpus_option
+@out_option
+@seed_option
+@click.option("--max-time", type=Duration(), default="60s", show_default=True, help="Time to fuzz, such as 30m.")
+@click.option("--max-examples", type=click.IntRange(min=1), help="Cases per target at most.")
+@click.option("--continue-on-failure", is_flag=True, help="Go on with a target after its first new divergence.")
+def fuzz(
+    engine, target, contract, device, python, offline, corpus, out, seed, max_time, max_examples, continue_on_failure
+) -> None:
+    """Look for divergences on fresh inputs, shrink and freeze them."""
+    spec = read_engine(engine, python)
+    adapters = read_targets(spec.name, target, contract)
+    known = known_.load(corpus, spec.name)
+    support.expected(corpus, spec.name, spec.version or "", device)  # a broken file is said now, not after the run
+    folder = fresh_folder(out, "fuzz")
+    with open_session(spec, device, python, offline) as session, Events(folder) as events:
+        options = Options(seed, max_time, max_examples, continue_on_failure)
+        run_started(events, session, "fuzz", seed=seed, max_seconds=max_time, max_examples=max_examples)
+        with Display("fuzz") as display:
+            campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
+            with ending() as end:
+                campaign.run()
+        listed = support.expected(corpus, spec.name, session.launch.version, device)
+        code = end.exit_code(_code(campaign, listed))
+        _print(campaign, session.launch.version)
+        run_finished(events, code, end, seconds=round(campaign.elapsed_s, 2))
+    sys.exit(code)
+
+
+def _show(display: Display, campaign: Campaign) -> None:
+    cases = sum(s.executed for s in campaign.states)
+    behaviours = len({(s.adapter.contract, b) for s in campaign.states for b in s.behaviours})
+    finds = sum(len(s.found) for s in campaign.states)
+    rate = cases / max(campaign.elapsed_s, 1e-9)
+    text = f"{cases} cases, {rate:.0f}/s, {behaviours} behaviours reached, {finds} divergences"
+    display.show(text, campaign.elapsed_s / campaign.options.max_seconds)
+
+
+def _code(campaign: Campaign, listed: list[str]) -> int:
+    """Exit code of a campaign; ``listed`` are the targets that must run."""
+    verdicts: Counter[Kind] = Counter()
+    for state in campaign.states:
+        verdicts.update(state.verdicts)
+    unknown = sum(1 for f in _finds(campaign) if f.known is None and f.belief.kind is not Kind.ORACLE_SUSPECT)
+    unknown += sum(len(s.seen.keys() - s.found.keys()) for s in campaign.states)
+    chosen = {s.adapter.id: s for s in campaign.states}
+    did_not_run = [t for t in listed if t in chosen and not chosen[t].executed]
+    for name in did_not_run:
+        click.echo(f"inconclusive: {name} is listed in support.toml but executed nothing", err=True)
+    return exit_code(verdicts, unknown, did_not_run)
+
+
+def _finds(campaign: Campaign) -> list[Found]:
+    return [f for s in campaign.states for f in s.found.values()]
+
+
+def _print(campaign: Campaign, version: str) -> None:
+    """The table of targets and each find in words."""
+    launch = campaign.session.launch
+    width = max(len(s.adapter.id) for s in campaign.states)
+    seed, seconds = campaign.options.seed, campaign.elapsed_s
+    click.echo(f"\n{launch.engine}=={version} on {launch.device}, seed {seed}, {seconds:.0f} s")
+    for s in campaign.states:
+        total = len(contracts.get(s.adapter.contract).behaviours)
+        if not s.executed:
+            click.echo(f"{s.adapter.id:<{width}}  UNSUPPORTED: {s.reason or 'outside the budget'}")
+            continue
+        red = sum(n for k, n in s.verdicts.items() if k is not Kind.AGREE and k is not Kind.UNSUPPORTED)
+        note = f"  {red} not agreeing" if red else ""
+        note += f"  stopped: {s.reason}" if s.reason else ""
+        click.echo(f"{s.adapter.id:<{width}}  {s.executed:>6} cases  {len(s.behaviours):>2}/{total} behaviours{note}")
+    for found in _finds(campaign):
+        _print_find(found)
+    for s in campaign.states:
+        for identity in s.seen.keys() - s.found.keys():
+            click.echo(f"\nseen, not investigated: {identity}\n  {s.seen[identity].evidence.get('claim', '')}")
+
+
+def _print_find(found: Found) -> None:
+    title = "KNOWN " if found.known else ""
+    click.echo(f"\n{title}{found.belief.kind}: {found.identity}")
+    click.echo(f"  {found.belief.words}")
+    if found.known is not None:
+        click.echo(f"  {found.known.line}")
+        click.echo(f"  reachable: {found.known.reachable}")
+        return
+    click.echo(f"  repeated in {found.belief.rate}, shrunk with {found.belief.calls} calls")
+    if found.belief.sibling is not None:
+        click.echo(f"  agrees on a sibling with {found.belief.sibling_words}")
+    if found.frozen:
+        click.echo(f"  frozen: {found.frozen}")
+        click.echo(f"  again:  specoracle replay {found.frozen}")

@@ -1,0 +1,81 @@
+"""What every run shares: its first and last event, and how it may stop early.
+
+A run that is interrupted, whose engine cannot be started again or whose disk is
+full still prints what it has, writes its last event and its JUnit file, and says
+why it stopped. Such a run is never a pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fuzz.events import Events, EventsError, environment
+from fuzz.supervisor import Session, SessionError
+from fuzz.verdict import EXIT_AGREED, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED
+from reports.junit import write_junit
+
+
+@dataclass
+class Ending:
+    """How the body of a run ended: ``None`` when it reached its end."""
+
+    code: int | None = None
+    reason: str | None = None
+
+    def exit_code(self, code: int) -> int:
+        """The exit code of the run whose verdicts alone would give ``code``."""
+        if self.code == EXIT_INTERRUPTED:
+            return EXIT_INTERRUPTED
+        return EXIT_INCONCLUSIVE if self.code is not None and code == EXIT_AGREED else code
+
+
+@contextmanager
+def ending() -> Iterator[Ending]:
+    """Catch what may stop the body of a run early."""
+    end = Ending()
+    try:
+        yield end
+    except KeyboardInterrupt:
+        end.code, end.reason = EXIT_INTERRUPTED, "interrupted; what was found so far is written"
+    except (SessionError, EventsError) as error:
+        end.code, end.reason = EXIT_INCONCLUSIVE, f"the run stopped early: {error}"
+    if end.reason:
+        click.echo(end.reason, err=True)
+
+
+def run_started(events: Events, session: Session, command: str, **values: Any) -> None:
+    """The first event of every run: what, where, with which engine."""
+    launch = session.launch
+    events.emit(
+        "run_started",
+        command=command,
+        engine=launch.engine,
+        version=launch.version,
+        device=launch.device,
+        worker={k: v for k, v in session.ready.items() if k not in ("unsupported", "ready")},
+        environment=environment(),
+        **values,
+    )
+
+
+def run_finished(events: Events, code: int, end: Ending, **values: Any) -> None:
+    """The last event, the JUnit file, and where the results lie."""
+    with contextlib.suppress(EventsError):  # a full disk was reported already
+        events.emit("run_finished", exit=code, stopped=end.reason, **values)
+    write_reports(events.out)
+
+
+def write_reports(folder: Path) -> None:
+    """Derive the JUnit file; the events stay the truth when that fails."""
+    try:
+        write_junit(folder)
+    except (OSError, ValueError) as error:
+        click.echo(f"junit.xml could not be written: {error}", err=True)
+    click.echo(f"results: {folder}")

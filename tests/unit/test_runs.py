@@ -1,0 +1,105 @@
+"""A run keeps what is written: one run a folder, and a run that stops early says
+so, is never a pass, and still leaves its events readable."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fuzz.commands.runs import ending
+from fuzz.events import Events, EventsError
+from fuzz.supervisor import SessionError
+
+ROOT = Path(__file__).parents[2]
+FAKE_RUN = """
+import sys
+from tests.conftest import fake_launch
+import fuzz.commands.session as session
+session.launch_for = lambda spec, **_: fake_launch()
+import fuzz.commands.options as options
+from fuzz.engines.spec import EngineSpec
+from fuzz import adapter
+import fuzz.commands.fuzz as command
+command.read_engine = lambda text, python: EngineSpec("fake", version="1.0")
+from fuzz.cli import main
+main()
+"""
+
+
+def fake(*arguments: str, **popen) -> subprocess.Popen:
+    """The command line with the fake engine in place of a published one."""
+    return subprocess.Popen(
+        [sys.executable, "-c", FAKE_RUN, *arguments],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **popen,
+    )
+
+
+def test_the_second_of_two_runs_in_one_folder_is_refused(tmp_path):
+    with Events(tmp_path) as first:
+        first.emit("run_started")
+        with pytest.raises(EventsError, match="already holds a run"):
+            Events(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["/proc/nothing", "/dev/full/x"])
+def test_a_folder_that_cannot_be_written_is_named(folder):
+    with pytest.raises(EventsError, match=folder):
+        Events(Path(folder))
+
+
+def test_a_full_disk_is_said_and_names_the_folder(tmp_path):
+    with Events(tmp_path) as events:
+        events._file.close()
+        events._file = open("/dev/full", "w")  # noqa: SIM115
+        with pytest.raises(EventsError, match=str(tmp_path)):
+            events.emit("anything")
+
+
+@pytest.mark.parametrize(
+    ("error", "code_of_pass", "code_of_red"),
+    [(KeyboardInterrupt(), 130, 130), (SessionError("gone"), 3, 1), (EventsError("full"), 3, 1)],
+)
+def test_a_run_that_stops_early_is_never_a_pass(error, code_of_pass, code_of_red):
+    with ending() as end:
+        raise error
+    assert end.reason
+    assert end.exit_code(0) == code_of_pass and end.exit_code(1) == code_of_red
+
+
+def test_a_closed_standard_output_does_not_change_the_exit_code(tmp_path):
+    run = fake("fuzz", "--target", "*right", "--max-examples", "30", "--out", str(tmp_path / "run"))
+    run.stdout.close()
+    error = run.stderr.read()
+    assert run.wait(60) == 0, error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_everything_written_and_nobody_behind(tmp_path, number):
+    run = fake(
+        "fuzz", "--target", "*right", "--max-time", "60s", "--out", str(tmp_path / "run"), start_new_session=True
+    )
+    events = tmp_path / "run" / "events.ndjson"
+    deadline = time.monotonic() + 30
+    while not (events.exists() and events.stat().st_size > 20_000) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(run.pid, number)
+    output, error = run.communicate(timeout=30)
+    assert run.returncode == 130, error
+    assert "interrupted" in error and "Traceback" not in error
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    assert lines[-1]["event"] == "run_finished" and lines[-1]["exit"] == 130
+    assert (tmp_path / "run" / "junit.xml").is_file()
+    left = subprocess.run(["pgrep", "-f", f"fuzz.worker.zygote.*{tmp_path}"], capture_output=True, text=True)
+    assert left.stdout == ""
