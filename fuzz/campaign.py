@@ -262,7 +262,8 @@ class Campaign:
             "seed": self.options.seed,
             "identity": str(belief.verdict.identity),
         }
-        slug = f"{state.adapter.module}-{belief.verdict.identity.field}-{belief.verdict.identity.kind}"
+        # The symbol is in it, so that two targets that share a case keep a file each.
+        slug = f"{state.adapter.module}-{state.adapter.symbol}-{belief.verdict.identity.kind}"
         frozen = make(
             state.adapter.contract,
             belief.case,

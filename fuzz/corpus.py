@@ -2,18 +2,33 @@
 
 A corpus is a folder with one folder per contract. A case that was never seen red
 asserts nothing, so each names the mutants it kills, and ``lint`` recomputes that
-together with the legal outcome.
+together with the legal outcome. What is written replaces a file whole or
+not at all, and no case file is removed before its successor stands.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fuzz.frozen import CorpusError, FrozenCase, content_hash, plain_outcome, read, to_text
+from fuzz.frozen import (
+    CorpusError,
+    FrozenCase,
+    content,
+    content_hash,
+    drifted,
+    parse,
+    plain_outcome,
+    printable,
+    read,
+    require_folder,
+    to_bytes,
+)
 from fuzz.mutants.mutant import mutants_of
 from fuzz.presentation import PLAIN, Presentation
 from oracle import contracts
@@ -25,14 +40,18 @@ NOT_CASES = frozenset({"schema", "known"})
 def files(corpus: Path = DEFAULT_CORPUS) -> list[Path]:
     """Every case file of a corpus, in a stable order. A corpus may also be one
     file. Raises CorpusError when there is nothing."""
-    if corpus.is_file():
+    if os.path.isfile(corpus):
         return [corpus]
-    if not corpus.is_dir():
-        raise CorpusError(f"{corpus}: no such folder; --corpus names a folder with one folder per contract")
-    found = [p for p in sorted(corpus.rglob("*.json")) if not NOT_CASES & set(p.relative_to(corpus).parts[:-1])]
+    found = files_in(corpus)
     if not found:
         raise CorpusError(f"{corpus}: no case files in it")
     return found
+
+
+def files_in(corpus: Path) -> list[Path]:
+    """The case files of a folder, also none. Raises CorpusError when it is none."""
+    require_folder(corpus)
+    return [p for p in sorted(corpus.rglob("*.json")) if not NOT_CASES & set(p.relative_to(corpus).parts[:-1])]
 
 
 def load(corpus: Path = DEFAULT_CORPUS) -> Iterator[tuple[Path, FrozenCase]]:
@@ -66,11 +85,31 @@ def make(
 
 
 def write(frozen: FrozenCase, corpus: Path) -> Path:
-    """Write a case under its canonical name and return the path."""
+    """Write a case under its canonical name and return the path. Raises
+    CorpusError naming the path."""
     path = corpus / f"{frozen.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_text(frozen), encoding="utf-8")
+    put(path, to_bytes(frozen, str(path)))
     return path
+
+
+def put(path: Path, raw: bytes) -> None:
+    """Make ``raw`` the content of ``path``, whole or not at all: written beside
+    it and renamed. Raises CorpusError naming the path."""
+    # Not named .json: a corpus that is read meanwhile must not see half a case.
+    beside = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with beside.open("xb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CorpusError(f"{printable(str(path))}: cannot be written: {error.strerror}") from None
 
 
 def freeze(contract_name: str, case: Any, *, corpus: Path = DEFAULT_CORPUS, **words: Any) -> Path:
@@ -93,12 +132,13 @@ def lint(corpus: Path = DEFAULT_CORPUS) -> list[Problem]:
     seen: dict[str, Path] = {}
     for path in files(corpus):
         try:
-            frozen = read(path)
+            raw = content(path)
+            frozen = parse(raw, str(path))
         except CorpusError as error:
             problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
             continue
         fresh = refresh(frozen)
-        if fresh.legal != frozen.legal:
+        if drifted(frozen):
             problems.append(Problem(path, "legal: is not what the reference says today"))
         if fresh.kills != frozen.kills:
             problems.append(Problem(path, f"kills: recomputed as {', '.join(fresh.kills) or 'none'}"))
@@ -106,7 +146,7 @@ def lint(corpus: Path = DEFAULT_CORPUS) -> list[Problem]:
             problems.append(Problem(path, "kills: no mutant; a case that was never seen red asserts nothing"))
         if f"{path.parent.name}/{path.stem}" != frozen.name:
             problems.append(Problem(path, f"name: must be {frozen.name}.json"))
-        if path.read_text(encoding="utf-8") != to_text(frozen):
+        if raw != to_bytes(frozen, str(path)):
             problems.append(Problem(path, "format: not canonical; run `specoracle corpus fmt`"))
         twin = seen.setdefault(content_hash(frozen.contract, frozen.case), path)
         if twin != path:
@@ -122,18 +162,40 @@ def refresh(frozen: FrozenCase) -> FrozenCase:
 
 def format_all(corpus: Path = DEFAULT_CORPUS) -> list[Path]:
     """Rewrite files that are not canonical, with kills recomputed; a file whose
-    legal outcome changed is left alone, because that needs a person."""
-    changed = []
+    legal outcome changed keeps the frozen one, because that needs a person.
+
+    Everything is read and every name checked before the first write. Raises
+    CorpusError, with nothing changed, for a bad file, for a corpus that is no
+    folder, and when a file would take the name of another one.
+    """
+    require_folder(corpus)
+    planned: list[tuple[Path, Path, bytes]] = []
+    taken: dict[Path, Path] = {}
     for path in files(corpus):
-        frozen = read(path)
-        fresh = refresh(frozen)
-        text = to_text(replace(frozen, kills=fresh.kills))
+        raw = content(path)
+        frozen = parse(raw, str(path))
+        new = to_bytes(replace(frozen, kills=refresh(frozen).kills), str(path))
         target = path.parent / f"{frozen.name.rpartition('/')[2]}.json"
-        if path.read_text(encoding="utf-8") != text or target != path:
-            path.unlink()
-            target.write_text(text, encoding="utf-8")
-            changed.append(target)
-    return changed
+        other = taken.setdefault(target, path)
+        if other == path and target != path and os.path.lexists(target) and not _same(path, target):
+            other = target
+        if other != path:
+            raise CorpusError(f"{path}: its canonical name is {target.name}, which {other} would lose; remove one")
+        if raw != new or target != path:
+            planned.append((path, target, new))
+    for path, target, new in planned:
+        put(target, new)
+        if target != path and not _same(path, target):
+            try:
+                path.unlink()
+            except OSError as error:
+                raise CorpusError(f"{path}: is {target.name} now, but cannot be removed: {error.strerror}") from None
+    return [target for _, target, _ in planned]
+
+
+def _same(path: Path, target: Path) -> bool:
+    """True for two names of one folder entry, where case does not count."""
+    return path.name.lower() == target.name.lower() and target.exists() and path.samefile(target)
 
 
 def statistics(corpus: Path = DEFAULT_CORPUS) -> dict[str, Any]:

@@ -7,14 +7,14 @@ fail on them, and reports an entry that no longer fires.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from fuzz.frozen import CorpusError
+from fuzz.frozen import CorpusError, read_toml, require_folder
 from fuzz.verdict import Identity
 
 FIELDS = ("contract", "target", "field", "kind", "versions", "line", "reachable", "reason", "link")
@@ -51,18 +51,22 @@ class Known:
 
 
 def load(corpus: Path, engine: str) -> list[Known]:
-    """The list for ``engine``; empty without a file. Raises CorpusError."""
+    """The list for ``engine``; empty without a file. Raises CorpusError, also
+    when ``corpus`` is no folder."""
+    require_folder(corpus)
     path = corpus / "known" / f"{engine}.toml"
-    if not path.is_file():
+    if not path.exists():
         return []
-    try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("known", [])
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CorpusError(f"{path}: not TOML: {error}") from None
+    table = read_toml(path)
+    entries = table.get("known", [])
+    if set(table) - {"known"} or not isinstance(entries, list):
+        raise CorpusError(f"{path}: known: holds [[known]] entries and nothing else")
     return [_entry(path, number, entry) for number, entry in enumerate(entries, 1)]
 
 
-def _entry(path: Path, number: int, entry: dict) -> Known:
+def _entry(path: Path, number: int, entry: Any) -> Known:
+    if not isinstance(entry, dict):
+        raise CorpusError(f"{path}: entry {number}: must be a [[known]] table, found {type(entry).__name__}")
     wrong = [f for f in FIELDS if not isinstance(entry.get(f), str)] + sorted(set(entry) - {*FIELDS, *OPTIONAL})
     if wrong:
         raise CorpusError(f"{path}: entry {number}: {wrong[0]}: each entry has the texts {', '.join(FIELDS)}, no more")

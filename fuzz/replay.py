@@ -1,18 +1,20 @@
 """Replay one case file on one engine: FIXED, FAILED or ERROR.
 
 Without ``--target`` the target that the file's provenance names is used, and
-every target of the contract when it names none.
+every target of the contract when it names none. A file whose frozen outcome is not
+what the reference says today is an ERROR: whatever production does, it would be
+held against another outcome than the file shows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from fuzz.adapter import Adapter
 from fuzz.executor import execute
-from fuzz.frozen import FrozenCase
+from fuzz.frozen import FrozenCase, drifted, printable
 from fuzz.supervisor import Session
 from fuzz.verdict import EXIT_AGREED, EXIT_DIVERGED, EXIT_HARNESS, Kind, Verdict
 from oracle import contracts, explain
@@ -26,6 +28,7 @@ class Result(StrEnum):
     ERROR = "ERROR"
 
 
+DRIFTED = "the reference no longer gives the frozen outcome"
 EXIT = {Result.FIXED: EXIT_AGREED, Result.FAILED: EXIT_DIVERGED, Result.ERROR: EXIT_HARNESS}
 
 
@@ -42,13 +45,24 @@ class Replayed:
 def choose(adapters: list[Adapter], frozen: FrozenCase, glob: str | None) -> list[Adapter]:
     """The targets to replay on."""
     fitting = [a for a in adapters if a.contract == frozen.contract]
-    wanted = glob or frozen.provenance.get("target") or "*"
-    return [a for a in fitting if fnmatchcase(a.id, wanted)]
+    named = frozen.provenance.get("target")
+    if glob is None and named:  # one id, never a pattern: a file does not choose what runs
+        return [a for a in fitting if a.id == named]
+    return [a for a in fitting if fnmatchcase(a.id, glob or "*")]
 
 
 def replay(session: Session, adapter: Adapter, frozen: FrozenCase) -> Replayed:
-    """Run the case once and explain the answer."""
+    """Run the case once and explain the answer, in lines that can be printed."""
+    answer = _replay(session, adapter, frozen)
+    # A worker's message may hold anything, lone surrogates included.
+    return replace(answer, lines=tuple(map(printable, answer.lines)))
+
+
+def _replay(session: Session, adapter: Adapter, frozen: FrozenCase) -> Replayed:
     verdict = execute(session, adapter, frozen.case, frozen.presentation)
+    if drifted(frozen) and verdict.kind is not Kind.UNSUPPORTED:
+        suspect = Verdict(Kind.ORACLE_SUSPECT, adapter.id, frozen.contract, evidence={"reason": DRIFTED})
+        return Replayed(adapter.id, Result.ERROR, suspect, (f"{suspect.kind}: {DRIFTED}",))
     contract = contracts.get(frozen.contract)
     if verdict.kind is Kind.AGREE:
         return Replayed(adapter.id, Result.FIXED, verdict, ("production agrees with the reference",))

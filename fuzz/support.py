@@ -6,14 +6,15 @@ UNSUPPORTED makes a run inconclusive, so that coverage cannot vanish in silence.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fuzz.adapter import Adapter
+from fuzz.corpus import put
 from fuzz.executor import OUTSIDE_DOMAIN, execute
-from fuzz.frozen import CorpusError
+from fuzz.frozen import CorpusError, read_toml, require_folder
 from fuzz.strategies.case import shown_case
 from fuzz.strategies.source import RandomSource
 from fuzz.supervisor import Session
@@ -67,15 +68,22 @@ def probe_all(
 
 
 def expected(corpus: Path, engine: str, version: str, device: str) -> list[str]:
-    """Targets that ``support.toml`` says run there. Raises CorpusError."""
-    path = corpus / FILE
-    if not path.is_file():
-        return []
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CorpusError(f"{path}: not TOML: {error}") from None
-    return list(table.get(f"{engine}=={version}", {}).get(kind_of(device), []))
+    """Targets that ``support.toml`` says run there. Raises CorpusError, also when
+    ``corpus`` is no folder or another version's entry is wrong."""
+    require_folder(corpus)
+    return _table(corpus / FILE).get(f"{engine}=={version}", {}).get(kind_of(device), [])
+
+
+def _table(path: Path) -> dict[str, dict[str, list[str]]]:
+    """``support.toml``, checked whole; empty without a file. Raises CorpusError."""
+    table: dict[str, Any] = read_toml(path) if path.exists() else {}
+    for name, devices in table.items():
+        if not isinstance(devices, dict):
+            raise CorpusError(f"{path}: {name!r}: must be a table of devices, found {type(devices).__name__}")
+        for device, targets in devices.items():
+            if not isinstance(targets, list) or not all(isinstance(t, str) for t in targets):
+                raise CorpusError(f"{path}: {name!r}: {device}: must be a list of target ids")
+    return table
 
 
 def kind_of(device: str) -> str:
@@ -86,13 +94,12 @@ def kind_of(device: str) -> str:
 def write(corpus: Path, engine: str, version: str, device: str, found: list[Support]) -> Path:
     """Put one version's targets into ``support.toml``, keeping the others."""
     path = corpus / FILE
-    table = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    table = _table(path)
     table.setdefault(f"{engine}=={version}", {})[kind_of(device)] = sorted(s.target for s in found if s.runs)
     lines = ["# Targets that run, per engine version and device. Written by `specoracle targets --write`.\n"]
     for name in sorted(table):
         lines.append(f'\n["{name}"]\n')
         for where, targets in sorted(table[name].items()):
             lines.append(f"{where} = [\n" + "".join(f'    "{t}",\n' for t in targets) + "]\n")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+    put(path, "".join(lines).encode())
     return path

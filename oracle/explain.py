@@ -6,6 +6,7 @@ say the same.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from oracle.contract import Contract
 from oracle.judgement import Judgement
 
 MAX_SHOWN = 160  # characters of one value in a line of text
+MAX_CASE = 400  # characters of a case in a line of text
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ def text(rows: list[Row]) -> list[str]:
 def _short(value: str) -> str:
     """A value that fits a line; the whole of it stands in the case file."""
     return value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 1] + "…"
+
+
+def compact(case: Any) -> str:
+    """A case in one line; the whole of a long one stands in its file."""
+    text = json.dumps(to_plain(case), separators=(", ", ": ")).replace('"', "")
+    return text if len(text) <= MAX_CASE else text[: MAX_CASE - 1] + "…"
 
 
 def changes(case: Any, other: Any) -> str:

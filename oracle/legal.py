@@ -47,7 +47,7 @@ class Between:
         return isinstance(observed, int) and self.low <= observed <= self.high
 
     def describe(self) -> str:
-        return f"any from {self.low} to {self.high}"
+        return f"at most {self.high}" if self.low < -(2**62) else f"any from {self.low} to {self.high}"
 
 
 Legal = OneOf | Between

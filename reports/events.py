@@ -1,34 +1,146 @@
 """Read the events of a run, also of one that was killed.
 
-A last line that was cut is dropped; anything else that is not an event is an
-error that names the line.
+A last line that was cut (it has no newline) is dropped; anything else that is not
+an event, and an event whose members are not what its kind has, is an error that
+names file and line. Whoever reads events behind this may trust their shape.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
 FILE = "events.ndjson"
+VERDICTS = frozenset(
+    {
+        "AGREE", "DIVERGE", "CRASH", "HANG", "FLAKY", "UNSUPPORTED",
+        "ORACLE_SUSPECT", "OUT_OF_MEMORY", "INVALID_CASE", "HARNESS_ERROR",
+    }
+)  # fmt: skip
+FAILURES = frozenset({"DIVERGE", "CRASH", "HANG", "FLAKY"})
+JUDGED_AGAIN = frozenset({"FLAKY", "ORACLE_SUSPECT"})  # what a red may turn into, never green
+MAX_DEPTH = 64  # nesting of evidence; deeper, Python's own repr gives up
+MAX_SECONDS = 1e12
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _seconds(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < MAX_SECONDS  # false for NaN
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
+
+
+def _object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _identity(value: Any) -> bool:
+    return isinstance(value, dict) and {"field", "kind"} <= value.keys() and all(map(_text, value.values()))
+
+
+def _verdict(value: Any) -> bool:
+    return _text(value) and value in VERDICTS
+
+
+def _again(value: Any) -> bool:
+    return _text(value) and value in JUDGED_AGAIN
+
+
+def _text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _object_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
+Shape = dict[str, Callable[[Any], bool]]
+REQUIRED: dict[str, Shape] = {
+    "start": {"case": _count, "target": _text},
+    "end": {"case": _count, "target": _text, "contract": _text, "verdict": _verdict},
+    "swept": {"case": _count, "target": _text, "rows": _count, "crossing": _count, "diverging": _count},
+    "verdict": {"target": _text, "contract": _text, "verdict": _again, "identity": _identity},
+}
+OPTIONAL: dict[str, Shape] = {
+    "end": {
+        "identity": _identity, "evidence": _object, "behaviours": _texts, "production_s": _seconds, "known": _flag,
+    },
+    "swept": {"failure": _text_or_none, "first": _object_or_none, "seconds": _seconds, "contract": _text},
+    "verdict": {"evidence": _object},
+}  # fmt: skip
 
 
 def read(out: Path) -> list[dict[str, Any]]:
-    """Events of the run in ``out``. Raises ValueError or OSError."""
+    """Events of the run in ``out``, the first of which starts it. Raises ValueError
+    naming file and line, or OSError."""
     path = out / FILE
     if not path.is_file():
         raise ValueError(f"{out}: no {FILE} in it; name the folder of a run")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    events = []
-    for number, line in enumerate(lines, 1):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            if number == len(lines):
-                break
-            raise ValueError(f"{path}: line {number} is not JSON") from None
-        if not isinstance(event, dict) or event.get("schema") != SCHEMA or "event" not in event:
-            raise ValueError(f"{path}: line {number} is not an event of schema {SCHEMA}")
-        events.append(event)
+    lines = path.read_bytes().split(b"\n")  # only "\n" ends an event; splitlines knows a dozen more
+    cut = lines.pop()
+    events = [_event(line, f"{path}: line {number}") for number, line in enumerate(lines, 1)]
+    try:
+        events.append(_event(cut, f"{path}: line {len(lines) + 1}"))
+    except _NotJson:
+        pass
+    if not events or events[0]["event"] != "run_started":
+        raise ValueError(f"{path}: line 1 is not run_started; this is not a run, or its beginning is lost")
     return events
+
+
+class _NotJson(ValueError):
+    """A line that does not parse: cut, when it is the last one."""
+
+
+def _event(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line.decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError):
+        raise _NotJson(f"{where} is not JSON") from None
+    if not isinstance(event, dict) or event.get("schema") != SCHEMA or not isinstance(event.get("event"), str):
+        raise ValueError(f"{where} is not an event of schema {SCHEMA}")
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _deep(event):
+        raise ValueError(f"{where} is nested deeper than {MAX_DEPTH} levels")
+    name = event["event"]
+    for member, fits in REQUIRED.get(name, {}).items():
+        if member not in event:
+            raise ValueError(f"{where}: {name} without {member}")
+        _member(event, member, fits, where)
+    for member, fits in OPTIONAL.get(name, {}).items():
+        if member in event:
+            _member(event, member, fits, where)
+    if name == "end" and event["verdict"] in FAILURES and "identity" not in event:
+        raise ValueError(f"{where}: {name} with verdict {event['verdict']} without identity")
+    return event
+
+
+def _member(event: dict[str, Any], member: str, fits: Callable[[Any], bool], where: str) -> None:
+    if not fits(event[member]):
+        raise ValueError(f"{where}: {event['event']}: {member}: cannot be {str(event[member])[:60]!a}")
+
+
+def _deep(value: Any) -> bool:
+    left = [(value, 1)]
+    while left:
+        part, depth = left.pop()
+        if depth > MAX_DEPTH:
+            return True
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        left += [(v, depth + 1) for v in inner]
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 
 from fuzz import corpus as corpus_
 from fuzz.commands.options import corpus_option
-from fuzz.frozen import CorpusError, read, schema
+from fuzz.frozen import CorpusError, FrozenCase, check, content, read, require_folder, schema
 from fuzz.mutants.mutant import mutants_of
 from fuzz.verdict import EXIT_USAGE
 from oracle import contracts
@@ -40,10 +41,9 @@ def fmt(corpus: Path) -> None:
     changed = corpus_.format_all(corpus)
     for contract in contracts.all_contracts().values():
         path = corpus / "schema" / f"{contract.name}.json"
-        text = json.dumps(schema(contract), indent=2, sort_keys=True) + "\n"
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        raw = (json.dumps(schema(contract), indent=2, sort_keys=True) + "\n").encode()
+        if not path.exists() or content(path) != raw:
+            corpus_.put(path, raw)
             changed.append(path)
     for path in changed:
         click.echo(f"rewrote {path}")
@@ -67,29 +67,38 @@ def add(
 ) -> None:
     """Take case FILES, such as those that a run froze, into the corpus.
 
-    A case that kills no mutant is refused: it would assert nothing.
+    A case that kills no mutant is refused: it would assert nothing. All FILES are
+    checked before the first is written.
     """
     if slug and len(files) > 1:
         raise click.UsageError("--slug names one case; give one file")
-    existing = {}
-    if corpus.is_dir():
-        existing = {corpus_.content_hash(f.contract, f.case): p for p, f in corpus_.load(corpus)}
+    existing: dict[str, Path] = {}
+    if os.path.lexists(corpus):
+        require_folder(corpus)
+        existing = {corpus_.content_hash(f.contract, f.case): p for p, f in map(_named, corpus_.files_in(corpus))}
     made = []
     for path in files:
         old = read(path)
         new = corpus_.make(
-            old.contract, old.case, slug=slug or old.slug, reason=reason or old.reason, flags=flags or old.flags,
+            old.contract, old.case, slug=old.slug if slug is None else slug,
+            reason=old.reason if reason is None else reason, flags=flags or old.flags,
             links=links or old.links, provenance=old.provenance, presentation=old.presentation,
         )  # fmt: skip
         if not new.kills:
             names = ", ".join(m.name for m in mutants_of(new.contract))
             raise CorpusError(f"{path}: kills no mutant, so it asserts nothing; the mutants are {names}")
-        twin = existing.get(corpus_.content_hash(new.contract, new.case))
-        if twin is not None:
-            raise CorpusError(f"{path}: the corpus has this case already: {twin}")
+        check(new, str(path))
+        key = corpus_.content_hash(new.contract, new.case)
+        if key in existing:
+            raise CorpusError(f"{path}: twin of {existing[key]}; a corpus holds a case once")
+        existing[key] = path
         made.append(new)
     for new in made:
         click.echo(f"added {corpus_.write(new, corpus)}")
+
+
+def _named(path: Path) -> tuple[Path, FrozenCase]:
+    return path, read(path)
 
 
 @corpus.command()

@@ -25,7 +25,7 @@ from fuzz.commands.session import open_session
 from fuzz.events import Events
 from fuzz.progress import Display
 from fuzz.verdict import Kind, exit_code
-from oracle import contracts
+from oracle import contracts, explain
 
 
 @click.command()
@@ -77,6 +77,8 @@ def _code(campaign: Campaign, listed: list[str]) -> int:
     unknown += sum(len(s.seen.keys() - s.found.keys()) for s in campaign.states)
     chosen = {s.adapter.id: s for s in campaign.states}
     did_not_run = [t for t in listed if t in chosen and not chosen[t].executed]
+    if not any(s.executed for s in campaign.states):
+        click.echo("inconclusive: no selected target executed a case", err=True)
     for name in did_not_run:
         click.echo(f"inconclusive: {name} is listed in support.toml but executed nothing", err=True)
     return exit_code(verdicts, unknown, did_not_run)
@@ -102,23 +104,26 @@ def _print(campaign: Campaign, version: str) -> None:
         note += f"  stopped: {s.reason}" if s.reason else ""
         click.echo(f"{s.adapter.id:<{width}}  {s.executed:>6} cases  {len(s.behaviours):>2}/{total} behaviours{note}")
     for found in _finds(campaign):
-        _print_find(found)
+        _print_find(found, f"{launch.engine}=={version}", campaign.session.ready["places"])
     for s in campaign.states:
         for identity in s.seen.keys() - s.found.keys():
             click.echo(f"\nseen, not investigated: {identity}\n  {s.seen[identity].evidence.get('claim', '')}")
 
 
-def _print_find(found: Found) -> None:
+def _print_find(found: Found, engine: str, places: dict[str, str | None]) -> None:
     title = "KNOWN " if found.known else ""
     click.echo(f"\n{title}{found.belief.kind}: {found.identity}")
     click.echo(f"  {found.belief.words}")
     if found.known is not None:
-        click.echo(f"  {found.known.line}")
+        click.echo(f"  line:      {found.known.line}")
         click.echo(f"  reachable: {found.known.reachable}")
         return
-    click.echo(f"  repeated in {found.belief.rate}, shrunk with {found.belief.calls} calls")
+    shown = ", ".join(found.belief.how.names())
+    click.echo(f"  case:    {explain.compact(found.belief.case)}" + (f" shown {shown}" if shown else ""))
+    if places.get(found.identity.target):
+        click.echo(f"  called:  {places[found.identity.target]}")
+    click.echo(f"  repeats: in {found.belief.rate}; shrunk with {found.belief.calls} calls")
     if found.belief.sibling is not None:
-        click.echo(f"  agrees on a sibling with {found.belief.sibling_words}")
+        click.echo(f"  sibling: agrees with {found.belief.sibling_words}")
     if found.frozen:
-        click.echo(f"  frozen: {found.frozen}")
-        click.echo(f"  again:  specoracle replay {found.frozen}")
+        click.echo(f"  again:   specoracle replay {found.frozen} --engine {engine}")

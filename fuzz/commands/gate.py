@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -48,7 +49,8 @@ def gate(engine, target, contract, device, python, offline, corpus, out) -> None
             run_gate(session, adapters, cases, events, known, result, lambda r: _show(display, r, total))
         absent = _absent(support.expected(lists, spec.name, session.launch.version, device), adapters, cases, result)
         code = end.exit_code(exit_code(result.verdicts, len(result.red), absent))
-        _print(result, absent, f"{spec.name}=={session.launch.version}", len(cases))
+        paths = {f.name: p for p, f in cases}
+        _print(result, absent, f"{spec.name}=={session.launch.version}", paths, session.ready["places"])
         run_finished(events, code, end, verdicts={str(k): n for k, n in result.verdicts.items()})
     sys.exit(code)
 
@@ -65,21 +67,26 @@ def _absent(listed: list[str], adapters: list, cases: list, result: GateResult) 
     return [t for t in listed if t in chosen and not result.executed[t]]
 
 
-def _print(result: GateResult, absent: list[str], engine: str, cases: int) -> None:
+def _print(
+    result: GateResult, absent: list[str], engine: str, paths: dict[str, Path], places: dict[str, str | None]
+) -> None:
     """What the gate saw, the red first."""
     for identity, hits in result.red.items():
         name, verdict = hits[0]
         click.echo(f"{verdict.kind}: {identity}")
         click.echo(f"  {words_for(verdict)}")
-        click.echo(f"  {len(hits)} frozen cases, first {name}")
+        if places.get(identity.target):
+            click.echo(f"  called: {places[identity.target]}")
+        click.echo(f"  again:  specoracle replay {paths[name]} --engine {engine} --target '{identity.target}'")
+        click.echo(f"  frozen cases that show it: {len(hits)}")
     for name, verdict in result.suspects:
         reason = verdict.evidence.get("reason") or verdict.evidence.get("message")
         click.echo(f"{verdict.kind}: {verdict.target} on {name}: {reason}")
     for identity, names in result.known_red.items():
-        click.echo(f"known: {identity} ({len(names)} frozen cases)")
+        click.echo(f"known: {identity} (frozen cases that show it: {len(names)})")
     for entry in result.silent_known:
         click.echo(f"known but no longer fires: {entry.identity}")
     for target in absent:
         click.echo(f"inconclusive: {target} is listed in support.toml but did not run: {result.reasons.get(target)}")
     counts = ", ".join(f"{n} {k}" for k, n in sorted(result.verdicts.items()) if n)
-    click.echo(f"{engine}: {cases} frozen cases, {len(result.executed)} targets: {counts}")
+    click.echo(f"{engine}: {len(paths)} frozen cases, {len(result.executed)} targets: {counts}")

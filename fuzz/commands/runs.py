@@ -59,7 +59,7 @@ def run_started(events: Events, session: Session, command: str, **values: Any) -
         engine=launch.engine,
         version=launch.version,
         device=launch.device,
-        worker={k: v for k, v in session.ready.items() if k not in ("unsupported", "ready")},
+        worker={k: v for k, v in session.ready.items() if k not in ("unsupported", "ready", "places")},
         environment=environment(),
         **values,
     )

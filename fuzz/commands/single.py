@@ -15,6 +15,7 @@ from fuzz.frozen import read
 from fuzz.replay import EXIT, choose
 from fuzz.replay import replay as run_replay
 from fuzz.verdict import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_USAGE, Kind
+from oracle import explain
 from reports.junit import write_junit
 
 
@@ -28,6 +29,8 @@ def targets(engine, target, contract, device, python, offline, corpus, write) ->
     adapters = read_targets(spec.name, target, contract)
     if not write:
         support.expected(corpus, spec.name, spec.version or "", device)
+    if write and (target, contract) != ("*", "*"):
+        raise click.UsageError("--write records a whole version; leave out --target and --contract")
     with open_session(spec, device, python, offline) as session:
         version = session.launch.version
         found = support.probe_all(session, adapters)
@@ -42,6 +45,9 @@ def targets(engine, target, contract, device, python, offline, corpus, write) ->
     listed = set(support.expected(corpus, spec.name, version, device)) & {a.id for a in adapters}
     for name in sorted(listed - running):
         click.echo(f"support.toml lists {name}, which does not run", err=True)
+    if not listed:
+        click.echo(f"support.toml says nothing about {spec.name}=={version} on {device}", err=True)
+        return
     for name in sorted(running - listed):
         click.echo(f"support.toml does not list {name}, which runs", err=True)
     if listed != running:
@@ -69,6 +75,7 @@ def replay(file, engine, target, contract, device, python, offline) -> None:
     codes = []
     click.echo(f"{frozen.name}\n  {frozen.reason}")
     with open_session(spec, device, python, offline) as session:
+        click.echo(f"  case: {explain.compact(frozen.case)}")
         for adapter in adapters:
             answer = run_replay(session, adapter, frozen)
             if answer.verdict.kind is Kind.UNSUPPORTED and len(adapters) > 1:
@@ -76,6 +83,8 @@ def replay(file, engine, target, contract, device, python, offline) -> None:
                 continue
             codes.append(EXIT[answer.result])
             click.echo(f"\n{answer.result} {adapter.id} at {spec.name}=={session.launch.version}")
+            if session.ready["places"].get(adapter.id):
+                click.echo(f"  called: {session.ready['places'][adapter.id]}")
             for line in answer.lines:
                 click.echo(f"  {line}".rstrip())
     if not codes:

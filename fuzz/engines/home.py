@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +37,20 @@ class Home:
 
     @classmethod
     def locate(cls, root: Path | None = None) -> Home:
-        chosen = root or os.environ.get("SPECORACLE_HOME") or platformdirs.user_cache_dir("specoracle")
-        return cls(Path(chosen).expanduser().resolve())
+        """The cache folder of this user; it need not exist. Raises `EngineError` where none can exist or be read."""
+        chosen = root or os.environ.get("SPECORACLE_HOME") or None
+        try:
+            chosen = chosen or platformdirs.user_cache_dir("specoracle")
+            home = cls(Path(chosen).expanduser().resolve())
+            with suppress(FileNotFoundError, NotADirectoryError):  # `writing` makes it, or says why it cannot
+                os.stat(home.engines)
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no home folder, or links in a circle
+            reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+            raise EngineError(
+                f"no cache folder can be used at {chosen or 'the default place'}: {reason}; "
+                "set SPECORACLE_HOME to a folder that you may write"
+            ) from None
+        return home
 
     @property
     def platform(self) -> Path:
@@ -98,14 +110,14 @@ class Home:
 
     def put(self, finished: Path, place: Path) -> None:
         """Move a finished folder into `place`; what was there, whole or broken, is deleted afterwards."""
-        if place.exists():
+        if os.path.lexists(place):
             os.replace(place, self.scrap(place))
         os.replace(finished, place)
         self.sweep()
 
     def discard(self, place: Path) -> None:
         """Delete a folder; renamed first, so that an interruption leaves no half of it under its real name."""
-        if place.exists():
+        if os.path.lexists(place):
             os.replace(place, self.scrap(place))
         self.sweep()
 
@@ -113,7 +125,10 @@ class Home:
         """Delete the scraps of this and of killed processes. Only a writer may call it."""
         for folder in (self.layers, self.engines):
             for scrap in folder.glob(f"{SCRAP_PREFIX}*"):
-                shutil.rmtree(scrap, ignore_errors=True)
+                if scrap.is_symlink() or not scrap.is_dir():  # rmtree takes folders alone
+                    scrap.unlink(missing_ok=True)
+                else:
+                    shutil.rmtree(scrap, ignore_errors=True)
 
     def need(self, size_bytes: int, what: str) -> None:
         """Raise `EngineError` unless `size_bytes` are free."""

@@ -16,10 +16,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzz.engines import imports, tools
@@ -31,6 +32,10 @@ MANIFEST_VERSION = 1
 PIP_DEADLINE_S = 1800  # torch is 200 MB to 3 GB, depending on the build that the platform gets
 VENV_DEADLINE_S = 180
 CORE_BYTES = 2_000_000_000  # a CPU torch takes 0.9 GB and as much again while it is unpacked
+# Which build an index has is known only once pip names the first part of a CUDA one, which it does before it fetches
+# most of them. An estimate: their wheels lie beside what is unpacked from them, about 3 and 5 GB.
+CUDA_CORE_BYTES = 8_000_000_000
+CUDA_PART = re.compile(r"(Collecting|Processing) (\S*/)?nvidia[-_]")
 PACKAGES_BYTES = 1_500_000_000
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 # Compiling everything costs more than the first import, which compiles only what it reaches and keeps it.
@@ -43,6 +48,7 @@ INSTALL = ("install", "--no-compile", "--no-warn-script-location", "--retries", 
 class Layer:
     """A piece at `path`; `build` fills an empty folder and returns facts for the manifest.
 
+    `facts` are those known before: a manifest with other ones belongs to something else, so the piece is not there.
     `probe`, relative to `path`, must exist as well: the core's interpreter is a link to one that may be gone.
     """
 
@@ -50,15 +56,19 @@ class Layer:
     path: Path
     size_bytes: int
     build: Callable[[Path, Progress], dict]
+    facts: dict = field(default_factory=dict)
     probe: str = MANIFEST
 
     def whole(self) -> dict | None:
         """The manifest if the piece is usable, else None."""
-        return manifest(self.path) if (self.path / self.probe).exists() else None
+        found = manifest(self.path)
+        if found is None or not self.facts.items() <= found.items() or not os.path.exists(self.path / self.probe):
+            return None
+        return found
 
 
 def manifest(path: Path) -> dict | None:
-    """The manifest of a whole piece, else None (absent, half-written, files lost, or of another layout).
+    """The manifest of a whole piece, else None (absent, half-written, damaged, files lost, or of another layout).
 
     More files than were counted are no damage: some engines write beside their modules.
     """
@@ -66,7 +76,10 @@ def manifest(path: Path) -> dict | None:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if data.get("manifest_version") != MANIFEST_VERSION or count_files(path) < data["files"]:
+    if not isinstance(data, dict) or data.get("manifest_version") != MANIFEST_VERSION:
+        return None
+    files = data.get("files")
+    if data.get("name") != path.name or type(files) is not int or count_files(path) < files:
         return None
     return data
 
@@ -80,7 +93,7 @@ def ensure(layer: Layer, home: Home, progress: Progress) -> dict:
     staging = home.scrap(layer.path)
     try:
         staging.mkdir()
-        facts = layer.build(staging, progress)
+        facts = layer.facts | layer.build(staging, progress)
         data = {"manifest_version": MANIFEST_VERSION, "name": layer.path.name, "files": count_files(staging), **facts}
         (staging / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         home.put(staging, layer.path)
@@ -109,11 +122,23 @@ def core(home: Home) -> Layer:
 
     def build(staging: Path, progress: Progress) -> dict:
         tools.run([sys.executable, "-m", "venv", staging], deadline_s=VENV_DEADLINE_S)
-        pip(home, [*INSTALL, "-r", lock], _steps(lock, progress, "torch"), python=interpreter(staging))
-        return {"lock": lock.name}
+        on_line = _steps(lock, progress, "torch")
+        cuda = False
+
+        def watch(line: str) -> None:
+            nonlocal cuda
+            if not cuda and CUDA_PART.match(line):
+                cuda = True  # asked once: at a later part, the wheels of earlier ones take some of that room already
+                home.need(CUDA_CORE_BYTES, "a torch that is built for CUDA")
+            on_line(line)
+
+        pip(home, [*INSTALL, "-r", lock], watch, python=interpreter(staging))
+        return {}
 
     path = home.layers / f"core-{_digest(lock)}"
-    return Layer("Python environment with torch", path, CORE_BYTES, build, probe=str(interpreter(Path())))
+    return Layer(
+        "Python environment with torch", path, CORE_BYTES, build, {"lock": lock.name}, str(interpreter(Path()))
+    )
 
 
 def packages(home: Home, lock_name: str, title: str) -> Layer:
@@ -123,9 +148,9 @@ def packages(home: Home, lock_name: str, title: str) -> Layer:
     def build(staging: Path, progress: Progress) -> dict:
         pip(home, [*INSTALL, *WHEELS_ALONE, "--target", staging, "-r", lock], _steps(lock, progress, title))
         shutil.rmtree(staging / "bin", ignore_errors=True)
-        return {"lock": lock.name}
+        return {}
 
-    return Layer(title, home.layers / f"{lock_name}-{_digest(lock)}", PACKAGES_BYTES, build)
+    return Layer(title, home.layers / f"{lock_name}-{_digest(lock)}", PACKAGES_BYTES, build, {"lock": lock.name})
 
 
 def interpreter(core_path: Path) -> Path:

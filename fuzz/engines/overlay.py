@@ -54,9 +54,10 @@ def overlay(home: Home, name: str, version: str, below: tuple[Path, ...]) -> lay
         shutil.rmtree(fetched)
         progress(f"{title}: importing once", 0.5)
         facts = smoke(home, name, version, (staging, *below))
-        return {"engine": name, "version": version, "wheel": wheel.name, "wheel_sha256": digest, **facts}
+        return {"wheel": wheel.name, "wheel_sha256": digest, **facts}
 
-    return layers.Layer(title, home.engines / f"{name}-{version}", OVERLAY_BYTES, build)
+    known = {"engine": name, "version": version}
+    return layers.Layer(title, home.engines / f"{name}-{version}", OVERLAY_BYTES, build, known)
 
 
 def unpack(wheel: Path, into: Path, drop: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ trade: removing an engine while another process runs it breaks that process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from packaging.version import Version
 from fuzz.engines import imports, layers, tools
 from fuzz.engines.home import Home, Progress
 from fuzz.engines.overlay import FACTS, overlay
-from fuzz.engines.spec import EngineError, EngineSpec
+from fuzz.engines.spec import EngineError, EngineSpec, parse
 
 LOCAL_DEADLINE_S = 60
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")  # would bring in another environment's packages
@@ -40,14 +41,17 @@ class EngineInstall:
     record: dict
 
     def environment(self, parent: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """A child's whole environment: `parent` without ``unset``, with `env` and, unless ``local``, our PYTHONPATH.
+        """A child's whole environment: `parent` without ``unset``, with `env` and `pythonpath`.
 
+        A ``local`` engine keeps the rest, also what `parent` has on PYTHONPATH: its interpreter may need it.
         The project itself is not on it: a worker appends the project to ``sys.path``, because a site-packages folder
         that holds the project may hold other versions of the engine's packages as well.
         """
         kept = {key: value for key, value in parent.items() if key not in self.record["unset"]} | self.env
         if self.spec.local:
-            return kept
+            behind = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
+            path = os.pathsep.join([*map(str, self.pythonpath), *behind])
+            return kept | {"PYTHONPATH": path} if path else kept
         kept = {key: value for key, value in kept.items() if key not in FOREIGN}
         return kept | {"PYTHONNOUSERSITE": "1", "PYTHONPATH": os.pathsep.join(map(str, self.pythonpath))}
 
@@ -63,12 +67,14 @@ def provision(
 ) -> EngineInstall:
     """Make the environment of `spec` and return it; raises `EngineError`.
 
-    `python` is the interpreter of a ``local`` engine and is needed for one. A `device` other than ``cpu`` leaves out
-    the settings that select Triton's interpreter. `progress` gets a stage's text and the fraction done, None when
-    unknown.
+    `python` is the interpreter of a ``local`` engine, is needed for one and goes with no other. A `device` other than
+    ``cpu`` leaves out the settings that select Triton's interpreter. `progress` gets a stage's text and the fraction
+    done, None when unknown.
     """
     if spec.local:
         return _local(spec, python, device)
+    if python is not None:
+        raise EngineError(f"--python goes with an engine that is local; {spec} has an interpreter of its own")
     if spec.path is not None:
         _package_root(spec)  # fails now rather than after minutes of installing
     place = Home.locate(home)
@@ -91,11 +97,7 @@ def installed(home: Path | None = None) -> list[EngineInstall]:
     """The whole, runnable published versions in the cache folder, oldest first. Writes nothing."""
     place = Home.locate(home)
     found = []
-    for path in place.engines.glob("*/"):
-        facts = layers.manifest(path)
-        if facts is None or facts["engine"] not in imports.ENGINES:
-            continue
-        spec = EngineSpec(facts["engine"], version=facts["version"])
+    for spec in _versions(place):
         pieces = _pieces(place, spec)
         manifests = {kind: piece.whole() for kind, piece in pieces.items()}
         if None not in manifests.values():
@@ -104,22 +106,42 @@ def installed(home: Path | None = None) -> list[EngineInstall]:
 
 
 def remove(spec: EngineSpec, *, home: Path | None = None, progress: Progress = lambda text, fraction: None) -> None:
-    """Delete a version's overlay, and the shared pieces that no other version needs. Raises `EngineError`."""
+    """Delete a version's overlay, and the shared pieces that no other version needs. Raises `EngineError`.
+
+    What goes is decided before the first deletion. A version that is there but damaged keeps its shared pieces.
+    """
     place = Home.locate(home)
     if spec.local or spec.path is not None:
         raise EngineError(f"{spec} is not in the cache folder: only published versions can be removed")
     pieces = _pieces(place, spec)
-    if not pieces["overlay"].path.is_dir():
+    if not os.path.isdir(pieces["overlay"].path):
         have = ", ".join(str(each.spec) for each in installed(home)) or "none"
         raise EngineError(f"{spec} is not provisioned in {place.root}; provisioned: {have}")
     with place.writing(progress):
-        place.discard(pieces.pop("overlay").path)
-        left = [path.name.rpartition("-")[::2] for path in place.engines.glob("*-*/")]
-        others = [_pieces(place, EngineSpec(name, version=version)) for name, version in left]
+        others = [_pieces(place, other) for other in _versions(place) if other != spec]
         needed = {piece.path for other in others for piece in other.values()}
-        for piece in pieces.values():
-            if piece.path not in needed:
-                place.discard(piece.path)
+        unneeded = [piece.path for piece in pieces.values() if piece.path not in needed]
+        try:
+            # The overlay, built last, goes first: what an interruption leaves is no version that lacks a piece.
+            for path in reversed(unneeded):
+                place.discard(path)
+        except OSError as error:
+            raise EngineError(
+                f"{spec} cannot be removed from {place.root}: {error.strerror or error}; "
+                "run the command again as a user who may write there"
+            ) from error
+
+
+def _versions(place: Home) -> list[EngineSpec]:
+    """The versions that have a folder in `place`, whole or not. Folders of another name are none of ours."""
+    found = []
+    for path in place.engines.glob("*-*/"):
+        name, _, version = path.name.rpartition("-")
+        with contextlib.suppress(EngineError):
+            spec = parse(f"{name}=={version}")
+            if path.name == f"{spec.name}-{spec.version}":
+                found.append(spec)
+    return found
 
 
 def _pieces(place: Home, spec: EngineSpec) -> dict[str, layers.Layer]:
@@ -151,26 +173,39 @@ def _install(
 
 def _package_root(spec: EngineSpec) -> Path:
     for root in (spec.path / "python", spec.path):
-        if (root / spec.name / "__init__.py").is_file():
+        if os.path.isfile(root / spec.name / "__init__.py"):
             return root
     raise EngineError(f"{spec}: no package {spec.name!r} there; give the root of a source checkout of {spec.name}")
 
 
 def _local(spec: EngineSpec, python: Path | None, device: str) -> EngineInstall:
-    """What `python` has installed, used as it is; only its version is asked, without importing the engine."""
+    """What `python` has installed, used as it is; only a version is asked, without importing anything.
+
+    Of a checkout, `python` has to have what it imports; torch is asked for in its place, and no pinned packages of ours
+    are put between.
+    """
     if python is None:
         raise EngineError(f"{spec} means what an interpreter has installed: say which one with --python PATH")
+    roots = () if spec.path is None else (_package_root(spec),)
+    wanted = spec.name if spec.path is None else "torch"
+    there = Path(python).absolute()  # a bare name would be looked for on PATH
     try:
-        lines = tools.run([python, "-c", ASK_VERSION, spec.name], deadline_s=LOCAL_DEADLINE_S)
+        lines = tools.run([there, "-c", ASK_VERSION, wanted], deadline_s=LOCAL_DEADLINE_S)
     except OSError as error:
         raise EngineError(f"--python {python} cannot be run: {error.strerror or error}") from None
     except tools.ToolFailed as failure:
         raise EngineError(
-            f"--python {python} has no {spec.name} that it can name:\n{tools.last_lines(failure.lines)}\n"
-            f"install {spec.name} there, or leave --python out to use a provisioned version"
+            f"--python {python} has no {wanted} that it can name:\n{tools.last_lines(failure.lines)}\n"
+            f"install {wanted} there, or leave --python out to use a provisioned version"
         ) from None
-    version = next(line for line in lines if line.startswith(FACTS)).removeprefix(FACTS).strip()
-    return EngineInstall(spec, Path(python).absolute(), (), _env(spec, device), _record(spec, version, {}))
+    answer = next((line for line in lines if line.startswith(FACTS)), None)
+    if answer is None:
+        raise EngineError(
+            f"--python {python} does not answer as Python does; give the interpreter that has {wanted}, such as "
+            ".venv/bin/python, or leave --python out to use a provisioned version"
+        )
+    version = answer.removeprefix(FACTS).strip() if spec.path is None else None
+    return EngineInstall(spec, there, roots, _env(spec, device), _record(spec, version, {}))
 
 
 def _env(spec: EngineSpec, device: str) -> dict[str, str]:

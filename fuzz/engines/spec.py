@@ -7,6 +7,7 @@ trade: a release newer than the data in this package is refused although it migh
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,10 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """One engine: a published ``version``, a checkout at ``path``, or whatever an interpreter has (``local``)."""
+    """One engine: a published ``version``, a checkout at ``path``, or whatever an interpreter has (``local``).
+
+    A checkout that is ``local`` too runs in the user's own interpreter instead of a provisioned one.
+    """
 
     name: str
     version: str | None = None
@@ -47,20 +51,28 @@ class EngineSpec:
 def parse(text: str, *, has_python: bool = False) -> EngineSpec:
     """Read the text of ``--engine``; raises `EngineError` naming the remedy.
 
-    A bare name is what the interpreter of ``--python`` has installed (``has_python``), else the default version.
+    A bare name is what the interpreter of ``--python`` has installed (``has_python``), else the default version. A
+    published version is provisioned with an interpreter of its own, so together with ``--python`` it is refused: a run
+    that left the given interpreter aside in silence would say something about another one.
     """
     text = text.strip()
     name, at, path = text.partition("@")
     if at:
         _known(name)
-        return EngineSpec(name, path=_checkout(name, path))
+        return EngineSpec(name, path=_checkout(name, path), local=has_python)
     name, equals, version = (part.strip() for part in text.partition("=="))
     table = _known(name)
     if not equals:
         return EngineSpec(name, local=True) if has_python else EngineSpec(name, version=table.default)
     if version == "local":
         return EngineSpec(name, local=True)
-    return EngineSpec(name, version=_version(table, version))
+    spec = EngineSpec(name, version=_version(table, version))
+    if has_python:
+        raise EngineError(
+            f"--python goes with {name}, {name}==local or {name}@CHECKOUT; {spec} is provisioned with an interpreter "
+            "of its own: leave out --python or the version"
+        )
+    return spec
 
 
 def _known(name: str) -> imports.EngineImports:
@@ -84,7 +96,10 @@ def _version(table: imports.EngineImports, text: str) -> str:
 
 
 def _checkout(name: str, text: str) -> Path:
-    path = Path(text).expanduser().resolve()
-    if not text or not path.is_dir():
+    try:
+        path = Path(text).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):  # a user that is not there, links in a circle, a null byte
+        path = None
+    if not text or path is None or not os.path.isdir(path):  # pathlib's is_dir raises for a name that is too long
         raise EngineError(f"{name}@{text}: no such folder; give the root of a source checkout of {name}")
     return path

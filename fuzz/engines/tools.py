@@ -13,15 +13,26 @@ import queue
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fuzz.engines.home import disk_full
 from fuzz.engines.spec import EngineError
 
 SHOWN_LINES = 6
+# Reads the id of a process group, then waits: a byte more means that all is well, end of file without one that our
+# process is gone, also by SIGKILL. Parent-death signals would reach pip but not what pip starts, and setting one needs
+# code between fork and exec, which may hang where other threads run.
+GUARD = """
+import contextlib, os, signal, sys
+group = sys.stdin.buffer.readline()
+if group.endswith(b"\\n") and not sys.stdin.buffer.read(1):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(int(group), signal.SIGKILL)
+"""
 NOISE = re.compile(r"^\s*$|^\[notice\]|^Traceback|^\s+File \"|^\s+\^|━|^WARNING: (Retrying|You are)|^DEPRECATION")
 NO_ROOM = re.compile(r"No space left on device|Errno 28|Disk quota exceeded", re.I)
 NO_NETWORK = re.compile(
@@ -51,35 +62,61 @@ def run(
 ) -> list[str]:
     """Run `command`, passing each line of its output to `on_line`; returns the lines. Raises `ToolFailed`.
 
-    The child gets a session of its own: on a deadline, or when this process is interrupted, it ends with its children.
+    The child gets a session of its own: on a deadline, or when this process is interrupted or killed, it ends with its
+    children. Otherwise a pip would go on writing into a cache folder whose lock is free. Raises OSError when `command`
+    cannot be started.
     """
-    child = subprocess.Popen(
-        [str(part) for part in command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=None if env is None else dict(env),
-        start_new_session=True,
-    )
-    arrived: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=_pump, args=(child.stdout, arrived), daemon=True).start()
     lines: list[str] = []
-    end = time.monotonic() + deadline_s
-    try:
-        while (line := arrived.get(timeout=max(0.0, end - time.monotonic()))) is not None:
-            lines.append(line)
-            on_line(line)
-        returncode = child.wait(timeout=max(1.0, end - time.monotonic()))
-    except (queue.Empty, subprocess.TimeoutExpired):
-        raise ToolFailed(None, lines) from None
-    finally:
-        if child.poll() is None:
-            _end(child)
+    with _guard() as announce:
+        child = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=None if env is None else dict(env),
+            start_new_session=True,
+        )
+        end = time.monotonic() + deadline_s
+        try:
+            announce(child.pid)
+            arrived: queue.Queue[str | None] = queue.Queue()
+            threading.Thread(target=_pump, args=(child.stdout, arrived), daemon=True).start()
+            while (line := arrived.get(timeout=max(0.0, end - time.monotonic()))) is not None:
+                lines.append(line)
+                on_line(line)
+            returncode = child.wait(timeout=max(1.0, end - time.monotonic()))
+        except (queue.Empty, subprocess.TimeoutExpired):
+            raise ToolFailed(None, lines) from None
+        finally:
+            if child.poll() is None:
+                _end(child)
     if returncode != 0:
         raise ToolFailed(returncode, lines)
     return lines
+
+
+@contextlib.contextmanager
+def _guard() -> Iterator[Callable[[int], None]]:
+    """A process that ends the announced process group if this process dies inside the ``with``."""
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", GUARD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        start_new_session=True,  # what ends our own group must not end the guard with it
+    )
+
+    def announce(group: int) -> None:
+        with contextlib.suppress(BrokenPipeError):  # somebody ended the guard; the child can do its work without
+            guard.stdin.write(f"{group}\n".encode())
+
+    try:
+        yield announce
+    finally:
+        guard.communicate(b".")
 
 
 def explain(failure: ToolFailed, what: str, root: Path) -> EngineError:

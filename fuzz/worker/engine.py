@@ -8,6 +8,7 @@ adapter never knows which version it runs.
 from __future__ import annotations
 
 import importlib
+import inspect
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,17 @@ class Engine:
         """Raise PathNotTaken unless production ran through ``path``."""
         if not taken:
             raise PathNotTaken(f"path not taken: {path}")
+
+
+def location(found: Any) -> str | None:
+    """``package/module.py:line`` of a function, method or Triton kernel."""
+    function = inspect.unwrap(getattr(found, "fn", found))
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    package = getattr(function, "__module__", "").partition(".")[0]
+    _, marker, rest = code.co_filename.rpartition(f"/{package}/")
+    return f"{package}/{rest}:{code.co_firstlineno}" if marker else None
 
 
 def resolve(path: str) -> Any:

@@ -24,7 +24,7 @@ from typing import Any
 
 from fuzz import adapter as adapters_
 from fuzz import wire
-from fuzz.worker.engine import Engine
+from fuzz.worker.engine import Engine, location
 from fuzz.worker.serve import serve
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
@@ -57,11 +57,11 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     for module in hello["modules"]:
         importlib.import_module(module)
     adapters = adapters_.registered(hello["engine"])
-    problems = {}
+    problems, places = {}, {}
     for target in hello["targets"]:
         for key in adapters[target].needs:
             try:
-                engine.symbol(key)
+                places[target] = location(engine.symbol(key)) or places.get(target)
             except adapters_.Unsupported as reason:
                 problems.setdefault(target, str(reason))
     versions = {
@@ -71,6 +71,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "ready": True,
         "import_s": time.perf_counter() - began,
         "unsupported": problems,
+        "places": places,
         "python": sys.version.split()[0],
         "versions": versions,
         "device": engine.torch.cuda.get_device_name(engine.device) if engine.device != "cpu" else "cpu",

@@ -48,7 +48,7 @@ from oracle.legal import Between
 from oracle.trace import Trace
 
 NONE = -1
-LENGTH_MAX = {"int32": INT32_MAX, "int64": MAX_LENGTH}
+LENGTH_MAX = {"int32": INT32_MAX, "int64": 2**63 - 1}
 SITUATIONS = ("verify", "idle", "empty_accept_index", "no_recurrent_state", "no_commit_hook")
 
 
@@ -140,7 +140,7 @@ def domain(case: CheckpointStepsCase) -> str:
         require(r.pre >= 0, f"{where}.pre: must not be negative")
         require(0 <= r.committed <= case.path_width, f"{where}.committed: must be 0 to path_width")
         require(
-            r.pre + r.committed <= LENGTH_MAX[case.length_dtype],
+            r.pre + r.committed <= min(LENGTH_MAX[case.length_dtype], MAX_LENGTH),
             f"{where}: pre + committed does not fit {case.length_dtype}",
         )
         if case.form == "chain":

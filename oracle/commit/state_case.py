@@ -102,7 +102,8 @@ def domain(case: StateScatterCase) -> str:
             require(pool <= MAX_ELEMENTS, f"gap: {field} of {pool} elements, at most {MAX_ELEMENTS} are laid out")
             scratch = (case.scratch_rows + case.rows_before) * case.steps * case.layers * tensor.cells
             require(
-                scratch <= MAX_ELEMENTS, f"rows_before: {field} of {scratch} elements, at most {MAX_ELEMENTS} are laid out"
+                scratch <= MAX_ELEMENTS,
+                f"rows_before: {field} of {scratch} elements, at most {MAX_ELEMENTS} are laid out",
             )
     for i, row in enumerate(case.rows):
         for name, end in (("slot", case.slots), ("track_slot", case.slots), ("source_row", case.scratch_rows)):

@@ -1,0 +1,39 @@
+"""What the documents show works: the adapter of CONTRIBUTING.md, word for word,
+runs, agrees, and says so as a target."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_adapter_in_contributing_runs_as_printed(tmp_path):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n# fuzz/engines/sglang/my_accept.py\n(.*?)```", text, re.DOTALL)
+    (record,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    for package in ("fuzz", "oracle", "reports", "fixtures"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    engine = tmp_path / "fuzz" / "engines" / "sglang"
+    (engine / "my_accept.py").write_text('"""As printed."""\n\n' + code, encoding="utf-8")
+    (engine / "record" / "my_accept.toml").write_text(record, encoding="utf-8")
+    listing = engine / "__init__.py"
+    modules = listing.read_text(encoding="utf-8")
+    listing.write_text(modules.replace("= (\n", '= (\n    "fuzz.engines.sglang.my_accept",\n', 1), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", "from fuzz.cli import main; main()", "fuzz", "--engine", "sglang==0.5.23",
+         "--target", "*my_accept*", "--max-examples", "100", "--out", str(tmp_path / "out")],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"sglang/my_accept/verify.greedy_chain/correct_drafts +\d\d+ cases", done.stdout)
