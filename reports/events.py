@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,8 @@ def read(out: Path) -> list[dict[str, Any]]:
     lines = path.read_bytes().split(b"\n")  # only "\n" ends an event; splitlines knows a dozen more
     cut = lines.pop()
     events = [_event(line, f"{path}: line {number}") for number, line in enumerate(lines, 1)]
-    try:
+    with suppress(_NotJson):
         events.append(_event(cut, f"{path}: line {len(lines) + 1}"))
-    except _NotJson:
-        pass
     if not events or events[0]["event"] != "run_started":
         raise ValueError(f"{path}: line 1 is not run_started; this is not a run, or its beginning is lost")
     return events
