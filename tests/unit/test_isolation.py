@@ -89,6 +89,7 @@ def test_workers_killed_at_random_moments_lose_no_case(tmp_path):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(session.worker_pid_if_any or 2**22, signal.SIGKILL)
 
+        events.emit("run_started")
         thread = threading.Thread(target=killer)
         thread.start()
         try:
@@ -165,6 +166,7 @@ def test_the_same_seed_sends_the_same_cases(tmp_path):
     sent = []
     for run in range(2):
         with Session(fake_launch()) as session, Events(tmp_path / str(run)) as events:
+            events.emit("run_started")
             target = adapter("fake/fake/commit.checkpoint_steps/right")
             Campaign(session, [target], Options(seed=7, max_seconds=30, max_examples=150), events).run()
         sent.append([e["choices"] for e in event_reader.read(tmp_path / str(run)) if e["event"] == "start"])
