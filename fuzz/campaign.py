@@ -11,6 +11,7 @@ a target is shown is fixed by the seed, and the budget decides how far it gets.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from oracle import contracts
 SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
 RAW_PER_HYPOTHESIS = 60  # raw cases between two runs in which Hypothesis looks for structure
 HYPOTHESIS_EXAMPLES = 25
+MAX_SLUG = 80  # characters, as the schema of a frozen case asks
 LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
 STOP_AFTER_REFUSALS = 300  # consecutive cases outside a target's domain or path
 
@@ -116,6 +118,10 @@ class Campaign:
             if reason:
                 self._stop(state, reason)
                 state.verdicts[Kind.UNSUPPORTED] += 1
+                nothing = Verdict(
+                    Kind.UNSUPPORTED, state.adapter.id, state.adapter.contract, evidence={"reason": reason}
+                )
+                self.events.end(self.events.start(state.adapter.id), nothing)
         while not self._over() and any(not s.done for s in self.states):
             for state in self.states:
                 if not state.done and not self._over():
@@ -263,11 +269,11 @@ class Campaign:
             "identity": str(belief.verdict.identity),
         }
         # The symbol is in it, so that two targets that share a case keep a file each.
-        slug = f"{state.adapter.module}-{state.adapter.symbol}-{belief.verdict.identity.kind}"
+        words = f"{state.adapter.module} {state.adapter.symbol} {belief.verdict.identity.kind}".lower()
         frozen = make(
             state.adapter.contract,
             belief.case,
-            slug="-".join(filter(None, "".join(c if c.isalnum() else " " for c in slug.lower()).split()))[:80],
+            slug="-".join(re.findall("[a-z0-9]+", words))[:MAX_SLUG].strip("-"),
             reason=belief.words,
             provenance=provenance,
             presentation=belief.how,

@@ -16,7 +16,7 @@ from fuzz.adapter import Adapter
 from fuzz.believe import FRESH_RUNS, repeats, sibling_of
 from fuzz.events import Events
 from fuzz.executor import execute
-from fuzz.frozen import FrozenCase, plain_outcome
+from fuzz.frozen import FrozenCase, drifted
 from fuzz.known import Known
 from fuzz.supervisor import Session
 from fuzz.verdict import Identity, Kind, Verdict
@@ -52,13 +52,13 @@ def gate(
     launch = session.launch
     for _, frozen in corpus:
         contract = contracts.get(frozen.contract)
-        drifted = plain_outcome(contract.run(frozen.case)[0]) != frozen.legal
+        stale = drifted(frozen)
         for adapter in adapters:
             if adapter.contract != frozen.contract:
                 continue
             number = events.start(adapter.id, file=frozen.name)
             verdict = execute(session, adapter, frozen.case, frozen.presentation)
-            if drifted and verdict.kind is not Kind.UNSUPPORTED:
+            if stale and verdict.kind is not Kind.UNSUPPORTED:
                 reason = "the reference no longer gives the frozen outcome"
                 verdict = Verdict(Kind.ORACLE_SUSPECT, adapter.id, contract.name, evidence={"reason": reason})
             listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from fuzz.events import Events, EventsError, environment
+from fuzz.frozen import CorpusError
 from fuzz.supervisor import Session, SessionError
 from fuzz.verdict import EXIT_AGREED, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED
 from reports.junit import write_junit
@@ -44,7 +45,7 @@ def ending() -> Iterator[Ending]:
         yield end
     except KeyboardInterrupt:
         end.code, end.reason = EXIT_INTERRUPTED, "interrupted; what was found so far is written"
-    except (SessionError, EventsError) as error:
+    except (CorpusError, EventsError, SessionError) as error:
         end.code, end.reason = EXIT_INCONCLUSIVE, f"the run stopped early: {error}"
     if end.reason:
         click.echo(end.reason, err=True)

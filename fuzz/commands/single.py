@@ -94,7 +94,7 @@ def replay(file, engine, target, contract, device, python, offline) -> None:
 
 @click.command()
 @engine_options
-@click.option("--cases", default=200, show_default=True, type=click.IntRange(min=10), help="Cases per target.")
+@click.option("--cases", default=100, show_default=True, type=click.IntRange(min=10), help="Cases per target.")
 def bench(engine, target, contract, device, python, offline, cases) -> None:
     """Measure cases per second and the share of time in production code."""
     spec = read_engine(engine, python)

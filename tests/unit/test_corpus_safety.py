@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,14 +39,19 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def in_time(code: str) -> str:
     """Run ``code`` in a process that may block, for a while."""
-    import subprocess
-
     root = Path(__file__).parents[2]
     found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=30)
     return found.stdout + found.stderr
 
 
-READ = "from pathlib import Path; from fuzz.frozen import read, CorpusError\ntry: read(Path({!r}))\nexcept CorpusError as e: print('refused', e)"
+READ = """
+from pathlib import Path
+from fuzz.frozen import CorpusError, read
+try:
+    read(Path({!r}))
+except CorpusError as error:
+    print("refused", error)
+"""
 
 
 def test_a_fifo_is_refused_and_does_not_block(tmp_path):
@@ -234,9 +240,7 @@ def loose(tmp_path):
 
 def other(tmp_path) -> Path:
     case = frozen.dataclasses.replace(CONTRACT.example, grid=128)
-    return corpus.write(
-        corpus.make(CONTRACT.name, case, slug="other", reason="a reason in words"), tmp_path / "found"
-    )
+    return corpus.write(corpus.make(CONTRACT.name, case, slug="other", reason="a reason in words"), tmp_path / "found")
 
 
 @pytest.mark.parametrize(
