@@ -112,11 +112,6 @@ def put(path: Path, raw: bytes) -> None:
         raise CorpusError(f"{printable(str(path))}: cannot be written: {error.strerror}") from None
 
 
-def freeze(contract_name: str, case: Any, *, corpus: Path = DEFAULT_CORPUS, **words: Any) -> Path:
-    """``make`` and ``write`` in one."""
-    return write(make(contract_name, case, **words), corpus)
-
-
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a case file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
 
@@ -32,8 +31,3 @@ def get(name: str) -> Contract:
         return all_contracts()[name]
     except KeyError:
         raise KeyError(f"no contract {name!r}; there are {', '.join(all_contracts())}") from None
-
-
-def matching(glob: str) -> list[Contract]:
-    """The contracts whose name matches a shell-style pattern."""
-    return [c for n, c in all_contracts().items() if fnmatchcase(n, glob)]

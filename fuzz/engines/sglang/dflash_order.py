@@ -18,10 +18,9 @@ from fuzz.engines.sglang.commit_hook import model_config
 from fuzz.engines.sglang.dflash_commit import start_attention_backends
 from fuzz.engines.sglang.predictions import Predictions
 from fuzz.engines.sglang.round import (
-    FIELDS,
-    HANDED,
     Round,
     WorkerStub,
+    attach_round,
     chains,
     given_chains,
     tracked_requests,
@@ -33,35 +32,13 @@ MASK_TOKEN = 3
 NEEDS = ("settings.config", "dflash.forward", "dflash.worker_class", "dflash.draft_input")
 
 
-@adapter(
-    contract="commit.call_order",
-    module="dflash",
-    symbol="forward_batch_generation",
-    observes=FIELDS,
-    needs=NEEDS,
-    execution="worker",
-)
-def call_order(engine: Any, case: Any) -> dict[str, Any]:
-    return _recorded(engine, case, Round(case))
-
-
-@adapter(
-    contract="commit.call_order",
-    module="dflash",
-    symbol="forward_batch_generation.handed_steps",
-    observes=HANDED,
-    needs=NEEDS,
-    execution="worker",
-)
-def handed_steps(engine: Any, case: Any) -> dict[str, Any]:
-    """The same round with a batch that holds its track slots already."""
-    return _recorded(engine, case, Round(case, handed_only=True))
-
-
 def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:
     result = drive(engine, case, seen, *chains(engine, case))
     seen.check_recorded_fact(engine.fact("dflash.batch_lengths_at_commit"))
     return seen.observed(result.new_seq_lens.tolist())
+
+
+attach_round("dflash", NEEDS, _recorded)
 
 
 @adapter(

@@ -16,10 +16,9 @@ from fuzz.adapter import adapter
 from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.dflash_order import MASK_TOKEN, batch, target_worker
 from fuzz.engines.sglang.round import (
-    FIELDS,
-    HANDED,
     Round,
     WorkerStub,
+    attach_round,
     chains,
     given_chains,
     tracked_requests,
@@ -36,38 +35,14 @@ def never_idle(case: Any) -> str | None:
     return None if len(case.pre) else "no batch is idle without data-parallel attention"
 
 
-@adapter(
-    contract="commit.call_order",
-    module="dflash_v1",
-    symbol="forward_batch_generation",
-    observes=FIELDS,
-    needs=NEEDS,
-    execution="worker",
-    accepts=never_idle,
-)
-def call_order(engine: Any, case: Any) -> dict[str, Any]:
-    return _recorded(engine, case, Round(case))
-
-
-@adapter(
-    contract="commit.call_order",
-    module="dflash_v1",
-    symbol="forward_batch_generation.handed_steps",
-    observes=HANDED,
-    needs=NEEDS,
-    execution="worker",
-    accepts=never_idle,
-)
-def handed_steps(engine: Any, case: Any) -> dict[str, Any]:
-    """The same round with a batch that holds its track slots already."""
-    return _recorded(engine, case, Round(case, handed_only=True))
-
-
 def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:
     drive(engine, case, seen, *chains(engine, case))
     seen.check_recorded_fact(engine.fact("dflash.batch_lengths_at_commit"))
     seen.publish(seen.batch.seq_lens)
     return seen.observed(seen.batch.seq_lens.tolist())
+
+
+attach_round("dflash_v1", NEEDS, _recorded, accepts=never_idle)
 
 
 @adapter(

@@ -11,40 +11,14 @@ from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
-from fuzz.adapter import adapter
 from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.commit_hook import model_config
 from fuzz.engines.sglang.dflash_commit import start_attention_backends
 from fuzz.engines.sglang.dflash_order import batch, draft_input, stand_ins, target_worker
-from fuzz.engines.sglang.round import FIELDS, HANDED, Round, WorkerStub, chains, tracked_requests
+from fuzz.engines.sglang.round import Round, WorkerStub, attach_round, chains, tracked_requests
 from fuzz.engines.sglang.settings import settings
 
 NEEDS = ("settings.config", "dspark.worker_class", "dspark.executor_class", "dspark.start")
-
-
-@adapter(
-    contract="commit.call_order",
-    module="dspark",
-    symbol="forward_batch_generation",
-    observes=FIELDS,
-    needs=NEEDS,
-    execution="worker",
-)
-def call_order(engine: Any, case: Any) -> dict[str, Any]:
-    return _recorded(engine, case, Round(case))
-
-
-@adapter(
-    contract="commit.call_order",
-    module="dspark",
-    symbol="forward_batch_generation.handed_steps",
-    observes=HANDED,
-    needs=NEEDS,
-    execution="worker",
-)
-def handed_steps(engine: Any, case: Any) -> dict[str, Any]:
-    """The same round with a batch that holds its track slots already."""
-    return _recorded(engine, case, Round(case, handed_only=True))
 
 
 def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:
@@ -64,6 +38,9 @@ def _recorded(engine: Any, case: Any, seen: Round) -> dict[str, Any]:
             )
     seen.check_recorded_fact(engine.fact("dspark.batch_lengths_at_commit"))
     return seen.observed(result.new_seq_lens.tolist())
+
+
+attach_round("dspark", NEEDS, _recorded)
 
 
 def _window(engine: Any, block: Any) -> ClosedStub:

@@ -9,9 +9,11 @@ that, so the same recorder serves every release and worker.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
+from fuzz.adapter import accept_all, adapter
 from fuzz.engines.closed import ClosedStub
 from fuzz.engines.sglang.commit_hook import CommitHook
 
@@ -19,6 +21,38 @@ FIELDS = ("order", "current_step", "checkpoint_step", "published")
 HANDED = ("current_step", "checkpoint_step")  # what the hook receives, whatever the order
 PREPARE, VERIFY, COMMIT, PUBLISH = "prepare_tracks", "verify", "commit_states", "publish_lengths"
 TOKENS = 7919  # distinct token ids that the drafts of a round are made of
+
+Recorded = Callable[[Any, Any, "Round"], dict[str, Any]]
+
+
+def attach_round(
+    module: str, needs: tuple[str, ...], recorded: Recorded, accepts: Callable[[Any], str | None] = accept_all
+) -> None:
+    """Register both views of a worker's real ``forward_batch_generation``.
+
+    ``recorded(engine, case, round)`` drives it. The first target is the whole
+    round. The second, ``.handed_steps``, runs the same round with a batch that
+    holds its track slots already and observes only what the hook receives, so
+    that neither missing preparation nor early publishing masks it.
+    """
+    for symbol, fields, handed_only in (
+        ("forward_batch_generation", FIELDS, False),
+        ("forward_batch_generation.handed_steps", HANDED, True),
+    ):
+
+        def run(engine: Any, case: Any, handed_only: bool = handed_only) -> dict[str, Any]:
+            return recorded(engine, case, Round(case, handed_only=handed_only))
+
+        register = adapter(
+            contract="commit.call_order",
+            module=module,
+            symbol=symbol,
+            observes=fields,
+            needs=needs,
+            execution="worker",
+            accepts=accepts,
+        )
+        register(run)
 
 
 class Round:
