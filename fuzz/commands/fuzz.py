@@ -14,6 +14,7 @@ from fuzz.commands.options import (
     Duration,
     corpus_option,
     engine_options,
+    engine_words,
     fresh_folder,
     out_option,
     read_engine,
@@ -54,7 +55,7 @@ def fuzz(
                 campaign.run()
         listed = support.expected(corpus, spec.name, session.launch.version, device)
         code = end.exit_code(_code(campaign, listed))
-        _print(campaign, session.launch.version)
+        _print(campaign, session.launch.version, engine_words(spec, device, python))
         run_finished(events, code, end, seconds=round(campaign.elapsed_s, 2))
     sys.exit(code)
 
@@ -88,8 +89,9 @@ def _finds(campaign: Campaign) -> list[Found]:
     return [f for s in campaign.states for f in s.found.values()]
 
 
-def _print(campaign: Campaign, version: str) -> None:
-    """The table of targets and each find in words."""
+def _print(campaign: Campaign, version: str, again: str) -> None:
+    """The table of targets and each find in words; ``again`` are the options of a
+    replay."""
     launch = campaign.session.launch
     width = max(len(s.adapter.id) for s in campaign.states)
     seed, seconds = campaign.options.seed, campaign.elapsed_s
@@ -104,13 +106,13 @@ def _print(campaign: Campaign, version: str) -> None:
         note += f"  stopped: {s.reason}" if s.reason else ""
         click.echo(f"{s.adapter.id:<{width}}  {s.executed:>6} cases  {len(s.behaviours):>2}/{total} behaviours{note}")
     for found in _finds(campaign):
-        _print_find(found, f"{launch.engine}=={version}", campaign.session.ready["places"])
+        _print_find(found, again, campaign.session.ready["places"])
     for s in campaign.states:
         for identity in s.seen.keys() - s.found.keys():
             click.echo(f"\nseen, not investigated: {identity}\n  {s.seen[identity].evidence.get('claim', '')}")
 
 
-def _print_find(found: Found, engine: str, places: dict[str, str | None]) -> None:
+def _print_find(found: Found, again: str, places: dict[str, str | None]) -> None:
     title = "KNOWN " if found.known else ""
     click.echo(f"\n{title}{found.belief.kind}: {found.identity}")
     click.echo(f"  {found.belief.words}")
@@ -126,4 +128,4 @@ def _print_find(found: Found, engine: str, places: dict[str, str | None]) -> Non
     if found.belief.sibling is not None:
         click.echo(f"  sibling: agrees with {found.belief.sibling_words}")
     if found.frozen:
-        click.echo(f"  again:   specoracle replay {found.frozen} --engine {engine}")
+        click.echo(f"  again:   specoracle replay {found.frozen} {again}")

@@ -14,6 +14,7 @@ from fuzz.believe import words_for
 from fuzz.commands.options import (
     corpus_option,
     engine_options,
+    engine_words,
     fresh_folder,
     out_option,
     read_engine,
@@ -50,7 +51,8 @@ def gate(engine, target, contract, device, python, offline, corpus, out) -> None
         absent = _absent(support.expected(lists, spec.name, session.launch.version, device), adapters, cases, result)
         code = end.exit_code(exit_code(result.verdicts, len(result.red), absent))
         paths = {f.name: p for p, f in cases}
-        _print(result, absent, f"{spec.name}=={session.launch.version}", paths, session.ready["places"])
+        _print(result, absent, paths, session.ready["places"], engine_words(spec, device, python))
+        _print_counts(result, f"{spec.name}=={session.launch.version}", len(cases))
         run_finished(events, code, end, verdicts={str(k): n for k, n in result.verdicts.items()})
     sys.exit(code)
 
@@ -68,16 +70,16 @@ def _absent(listed: list[str], adapters: list, cases: list, result: GateResult) 
 
 
 def _print(
-    result: GateResult, absent: list[str], engine: str, paths: dict[str, Path], places: dict[str, str | None]
+    result: GateResult, absent: list[str], paths: dict[str, Path], places: dict[str, str | None], again: str
 ) -> None:
-    """What the gate saw, the red first."""
+    """What the gate saw, the red first; ``again`` are the options of a replay."""
     for identity, hits in result.red.items():
         name, verdict = hits[0]
         click.echo(f"{verdict.kind}: {identity}")
         click.echo(f"  {words_for(verdict)}")
         if places.get(identity.target):
             click.echo(f"  called: {places[identity.target]}")
-        click.echo(f"  again:  specoracle replay {paths[name]} --engine {engine} --target '{identity.target}'")
+        click.echo(f"  again:  specoracle replay {paths[name]} {again} --target '{identity.target}'")
         click.echo(f"  frozen cases that show it: {len(hits)}")
     for name, verdict in result.suspects:
         reason = verdict.evidence.get("reason") or verdict.evidence.get("message")
@@ -88,5 +90,8 @@ def _print(
         click.echo(f"known but no longer fires: {entry.identity}")
     for target in absent:
         click.echo(f"inconclusive: {target} is listed in support.toml but did not run: {result.reasons.get(target)}")
+
+
+def _print_counts(result: GateResult, engine: str, cases: int) -> None:
     counts = ", ".join(f"{n} {k}" for k, n in sorted(result.verdicts.items()) if n)
-    click.echo(f"{engine}: {len(paths)} frozen cases, {len(result.executed)} targets: {counts}")
+    click.echo(f"{engine}: {cases} frozen cases, {len(result.executed)} targets: {counts}")

@@ -100,3 +100,10 @@ def fresh_folder(out: Path | None, what: str) -> Path:
     if not writable:
         raise click.UsageError(f"--out {folder} cannot be written: {existing} is no folder that you may write to")
     return folder
+
+
+def engine_words(spec: EngineSpec, device: str, python: Path | None) -> str:
+    """The options that select this engine again, for a printed command."""
+    words = f"--engine {spec}"
+    words += f" --python {python}" if python else ""
+    return words + (f" --device {device}" if device != "cpu" else "")
