@@ -125,5 +125,5 @@ def words_for(verdict: Verdict) -> str:
     evidence = verdict.evidence
     if "claim" in evidence:
         return evidence["claim"]
-    detail = evidence.get("message") or evidence.get("how") or evidence.get("rate") or ""
+    detail = evidence.get("message") or evidence.get("rate") or ""
     return f"{verdict.kind} {verdict.identity.kind} {detail}".strip()

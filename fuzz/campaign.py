@@ -11,6 +11,7 @@ a target is shown is fixed by the seed, and the budget decides how far it gets.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from typing import Any
 from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
-from fuzz.events import Events
+from fuzz.events import Events, EventsError
 from fuzz.executor import prepare, send
 from fuzz.known import Known
 from fuzz.presentation import Presentation
@@ -122,18 +123,30 @@ class Campaign:
                     Kind.UNSUPPORTED, state.adapter.id, state.adapter.contract, evidence={"reason": reason}
                 )
                 self.events.end(self.events.start(state.adapter.id), nothing)
-        while not self._over() and any(not s.done for s in self.states):
+        try:
+            while not self._over() and any(not s.done for s in self.states):
+                for state in self.states:
+                    if not state.done and not self._over():
+                        self._slice(state)
+                        self.on_progress(self)
+        finally:  # also of a run that is interrupted
             for state in self.states:
-                if not state.done and not self._over():
-                    self._slice(state)
-                    self.on_progress(self)
-        for state in self.states:
+                self._emit_target(state)
+
+    def _emit_target(self, state: TargetState) -> None:
+        contract = contracts.get(state.adapter.contract)
+        with contextlib.suppress(EventsError):  # a full disk was reported already
             self.events.emit(
-                "target", target=state.adapter.id, contract=state.adapter.contract, executed=state.executed,
-                verdicts={str(k): n for k, n in state.verdicts.items()}, behaviours=dict(state.behaviours),
-                not_reached=sorted(set(contracts.get(state.adapter.contract).behaviours) - set(state.behaviours)),
-                production_s=round(state.production_s, 3), reason=state.reason,
-            )  # fmt: skip
+                "target",
+                target=state.adapter.id,
+                contract=contract.name,
+                executed=state.executed,
+                verdicts={str(k): n for k, n in state.verdicts.items()},
+                behaviours=dict(state.behaviours),
+                not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
+                production_s=round(state.production_s, 3),
+                reason=state.reason,
+            )
 
     def _over(self) -> bool:
         return self.elapsed_s >= self.options.max_seconds

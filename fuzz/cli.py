@@ -7,7 +7,7 @@ import io
 import signal
 import sys
 import traceback
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -40,14 +40,26 @@ for command in (fuzz, gate, replay, sweep, targets, corpus, engines, bench, repo
     cli.add_command(command)
 
 
-class _UnbreakablePipe(io.FileIO):
-    """Standard output whose reader may go away: the exit code stays the run's."""
+class _Output(io.FileIO):
+    """Standard output or error whose reader may go away or whose disk may be full:
+    what was printed is lost, the exit code stays the run's."""
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data) or 0
-        except BrokenPipeError:
+        except OSError:
             return len(data)
+
+
+def _lasting(stream: TextIO | None) -> TextIO | None:
+    """The stream with a writer that cannot fail; a terminal is left as it is."""
+    try:
+        if stream is None or stream.isatty():
+            return stream
+        raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
+    except (OSError, ValueError):
+        return stream
+    return io.TextIOWrapper(raw, stream.encoding, stream.errors, write_through=True)
 
 
 def _end(signum: int, frame: Any) -> None:
@@ -57,15 +69,13 @@ def _end(signum: int, frame: Any) -> None:
 
 def main() -> None:
     """Entry point of ``specoracle``: every expected failure is one clear line."""
-    if sys.stdout is not None and sys.stdout.isatty() is False:
-        raw = io.BufferedWriter(_UnbreakablePipe(sys.stdout.fileno(), "w", closefd=False))
-        sys.stdout = io.TextIOWrapper(raw, sys.stdout.encoding, sys.stdout.errors, write_through=True)
+    sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
         code = cli.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was found so far is written", err=True)
+        click.echo("interrupted", err=True)
         code = EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()

@@ -170,7 +170,7 @@ def format_all(corpus: Path = DEFAULT_CORPUS) -> list[Path]:
         raw = content(path)
         frozen = parse(raw, str(path))
         new = to_bytes(replace(frozen, kills=refresh(frozen).kills), str(path))
-        target = path.parent / f"{frozen.name.rpartition('/')[2]}.json"
+        target = corpus / f"{frozen.name}.json"
         other = taken.setdefault(target, path)
         if other == path and target != path and os.path.lexists(target) and not _same(path, target):
             other = target

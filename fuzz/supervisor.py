@@ -162,20 +162,24 @@ class Session:
             if sock is not None:
                 sock.close()
         self._worker = self._control = None
-        self._end_group(patience_s=2.0)
-        self._folder.cleanup()
+        try:
+            self._end_group(patience_s=2.0)
+        finally:
+            self._folder.cleanup()
 
     def _end_group(self, patience_s: float = 0.0) -> int | None:
         """End the zygote and everything in its process group, also a worker that
         is stopped and would outlive it. Returns the zygote's exit status."""
         if self._zygote is None:
             return None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._zygote.wait(timeout=patience_s)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._zygote.pid, signal.SIGKILL)
-        code, self._zygote = self._zygote.wait(), None
-        return code
+        zygote, self._zygote = self._zygote, None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                zygote.wait(timeout=patience_s)
+        finally:  # a second Ctrl-C may end the wait; nobody is left behind all the same
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(zygote.pid, signal.SIGKILL)
+        return zygote.wait()
 
     def call(self, request: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | Died | Hung:
         """Send one request to the worker and wait for its answer, its death or

@@ -10,6 +10,7 @@ count with that later verdict. A swept target is one test over all its rows.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -30,8 +31,13 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def write_junit(out: Path) -> Path:
     """Write ``OUT/junit.xml`` and return its path. Raises ValueError."""
     events = read(out)
-    path = out / "junit.xml"
-    ElementTree.ElementTree(junit(events)).write(path, encoding="utf-8", xml_declaration=True)
+    path, new = out / "junit.xml", out / "junit.xml.new"
+    try:
+        ElementTree.ElementTree(junit(events)).write(new, encoding="utf-8", xml_declaration=True)
+        os.replace(new, path)
+    except OSError:
+        new.unlink(missing_ok=True)  # an older report is worth more than half a new one
+        raise
     return path
 
 
@@ -123,7 +129,9 @@ def _sweep(suite: ElementTree.Element, contract: str, swept: dict[str, Any]) -> 
         text = [f"first: {swept.get('first')}", f"stopped: {stopped}"][: 2 if stopped else 1]
         return _ended(case, "failure", "DIVERGE", f"{swept['diverging']} of {swept['rows']} rows", text)
     if stopped and not stopped.startswith(OUTSIDE):
-        return _ended(case, "error", "HARNESS_ERROR", f"stopped after {swept['rows']} rows", [stopped])
+        verdict = swept.get("verdict", "HARNESS_ERROR")
+        how = "failure" if verdict in FAILURES else "error"
+        return _ended(case, how, verdict, f"stopped after {swept['rows']} rows", [stopped])
     if not swept["rows"]:
         return _ended(case, "skipped", None, stopped or "no row was executed")
     return None

@@ -9,6 +9,7 @@ import click
 
 from fuzz import known as known_
 from fuzz import support
+from fuzz.believe import words_for
 from fuzz.campaign import Campaign, Found, Options
 from fuzz.commands.options import (
     Duration,
@@ -99,7 +100,8 @@ def _print(campaign: Campaign, version: str, again: str) -> None:
     for s in campaign.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
-            click.echo(f"{s.adapter.id:<{width}}  UNSUPPORTED: {s.reason or 'outside the budget'}")
+            why = f"UNSUPPORTED: {s.reason}" if s.reason else "not reached: the run ended before its turn"
+            click.echo(f"{s.adapter.id:<{width}}  {why}")
             continue
         red = sum(n for k, n in s.verdicts.items() if k is not Kind.AGREE and k is not Kind.UNSUPPORTED)
         note = f"  {red} not agreeing" if red else ""
@@ -109,7 +111,7 @@ def _print(campaign: Campaign, version: str, again: str) -> None:
         _print_find(found, again, campaign.session.ready["places"])
     for s in campaign.states:
         for identity in s.seen.keys() - s.found.keys():
-            click.echo(f"\nseen, not investigated: {identity}\n  {s.seen[identity].evidence.get('claim', '')}")
+            click.echo(f"\nseen, not investigated: {identity}\n  {words_for(s.seen[identity])}")
 
 
 def _print_find(found: Found, again: str, places: dict[str, str | None]) -> None:

@@ -48,7 +48,8 @@ def gate(engine, target, contract, device, python, offline, corpus, out) -> None
         total = sum(a.contract == f.contract for a in adapters for _, f in cases)
         with Display("gate") as display, ending() as end:
             run_gate(session, adapters, cases, events, known, result, lambda r: _show(display, r, total))
-        absent = _absent(support.expected(lists, spec.name, session.launch.version, device), adapters, cases, result)
+        listed = support.expected(lists, spec.name, session.launch.version, device)
+        absent = [] if end.reason else _absent(listed, adapters, cases, result)  # a stopped gate is inconclusive anyway
         code = end.exit_code(exit_code(result.verdicts, len(result.red), absent))
         paths = {f.name: p for p, f in cases}
         _print(result, absent, paths, session.ready["places"], engine_words(spec, device, python))

@@ -88,8 +88,8 @@ def fresh_folder(out: Path | None, what: str) -> Path:
     refused, so that nothing written before is lost."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = out or Path("out") / f"{what}-{stamp}-{os.getpid()}"
-    if out is not None and str(out) == ".":
-        raise click.UsageError("--out names no folder")
+    if out is not None and out.name in ("", ".."):
+        raise click.UsageError(f"--out {out} is no folder of a run's own; name one, such as out/first")
     try:
         if (folder / EVENTS_FILE).exists():
             raise click.UsageError(f"--out {folder} already holds a run; name another folder or move that one away")

@@ -27,8 +27,7 @@ def targets(engine, target, contract, device, python, offline, corpus, write) ->
     """List contract x target with RUNS or UNSUPPORTED and the reason."""
     spec = read_engine(engine, python)
     adapters = read_targets(spec.name, target, contract)
-    if not write:
-        support.expected(corpus, spec.name, spec.version or "", device)
+    support.expected(corpus, spec.name, spec.version or "", device)
     if write and (target, contract) != ("*", "*"):
         raise click.UsageError("--write records a whole version; leave out --target and --contract")
     with open_session(spec, device, python, offline) as session:

@@ -291,3 +291,13 @@ def test_add_takes_several_files_into_an_empty_folder(loose, tmp_path):
     assert code == 0 and len(corpus.files(tmp_path / "corpus")) == 2
     code, error = run("add", loose, "--corpus", tmp_path / "corpus")
     assert code and "twin" in str(error)
+
+
+def test_fmt_moves_a_case_into_the_folder_of_its_contract(tmp_path):
+    case = corpus.make(CONTRACT.name, CONTRACT.example, slug="a-case", reason="a reason in words")
+    path = corpus.write(case, tmp_path)
+    wrong = tmp_path / "verify.greedy_chain" / path.name
+    wrong.parent.mkdir()
+    path.rename(wrong)
+    assert corpus.format_all(tmp_path) == [path]
+    assert path.is_file() and not wrong.exists() and corpus.lint(tmp_path) == []

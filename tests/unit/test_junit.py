@@ -230,6 +230,7 @@ def swept(**values) -> str:
         ({"diverging": 2, "first": {"field": "checkpoint_step"}}, ("1", "1", "0", "0"), "2 of 9 rows"),
         ({"diverging": 2, "failure": "died"}, ("1", "1", "0", "0"), "2 of 9 rows"),
         ({"failure": "died"}, ("1", "0", "1", "0"), "stopped after 9 rows"),
+        ({"failure": "died", "verdict": "CRASH"}, ("1", "1", "0", "0"), "stopped after 9 rows"),
         ({"failure": "outside the target's domain: x", "rows": 0}, ("1", "0", "0", "1"), "outside"),
         ({"rows": 0}, ("1", "0", "0", "1"), "no row"),
     ],

@@ -85,6 +85,15 @@ def test_a_closed_standard_output_does_not_change_the_exit_code(tmp_path):
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("sink", ["2>&1 | true", "2>/dev/full", ">/dev/full 2>&1", "2>&-"])
+def test_unwritable_output_does_not_change_the_exit_code(tmp_path, sink):
+    command = f"{sys.executable} -c 'from fuzz.cli import main; main()' replay {tmp_path}/nowhere.json {sink}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_everything_written_and_nobody_behind(tmp_path, number):
     run = fake(
