@@ -15,7 +15,7 @@ from fuzz.engines.spec import EngineError, EngineSpec
 
 FACTS = {"python": "3.11.0", "torch": "2.13.0", "triton": "3.7.1"}
 NO_NETWORK = [
-    "WARNING: Retrying (Retry(total=1)) after connection broken by 'NewConnectionError(...)': /simple/torch/",
+    "WARNING: Retrying (Retry(total=1)) after connection broken by 'NewConnectionError(...)': /torch/",
     "ERROR: Could not find a version that satisfies the requirement torch==2.13.0 (from versions: none)",
 ]
 
