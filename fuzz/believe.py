@@ -8,6 +8,7 @@ that does not always repeat is FLAKY with its rate, never retried into green.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,10 +98,9 @@ def sibling_of(session: Session, adapter: Adapter, case: Any, agreeing: list[tup
     of the contract's example and random draws."""
     if agreeing:
         return min((c for c, _ in agreeing), key=lambda other: difference(case, other))
-    candidates = [contracts.get(adapter.contract).example]
     build = shown_case(adapter.contract)
-    candidates += [build(RandomSource(f"sibling:{i}"))[0] for i in range(SIBLING_DRAWS)]
-    for candidate in candidates:
+    drawn = (build(RandomSource(f"sibling:{i}"))[0] for i in range(SIBLING_DRAWS))
+    for candidate in itertools.chain([contracts.get(adapter.contract).example], drawn):
         if execute(session, adapter, candidate, PLAIN).kind is Kind.AGREE:
             return candidate
     return None

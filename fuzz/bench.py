@@ -47,7 +47,7 @@ def measure(session: Session, adapter: Adapter, cases: int) -> tuple[float, floa
         columns = contract.columns(case)
         if adapter.accepts(Columns(columns)):
             continue
-        request = {"op": "run", "target": adapter.id, "case": columns}
+        request = {"target": adapter.id, "case": columns}
         answer = session.call(request)
         if not isinstance(answer, dict) or answer["status"] != "ok":
             continue

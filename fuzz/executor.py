@@ -41,7 +41,7 @@ def prepare(session: Session, adapter: Adapter, case: Any, how: Presentation) ->
 
 def send(session: Session, adapter: Adapter, case: Any, how: Presentation, columns: dict[str, Any]) -> Verdict:
     """Send prepared columns to the worker and judge the answer."""
-    request = {"op": "run", "target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided}
+    request = {"target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided}
     return interpret(contracts.get(adapter.contract), adapter, case, how, session.call(request))
 
 
@@ -106,6 +106,5 @@ def _unsupported(adapter: Adapter, reason: str) -> Verdict:
 def summary(observed: dict[str, Any]) -> dict[str, Any]:
     """Observed values small enough for an event: a large array is left out, and
     its first illegal cell stands in the claim."""
-    return {k: v for k, v in observed.items() if not (isinstance(v, np.ndarray) and v.size > MAX_EVENT_CELLS)} | {
-        k: v.tolist() for k, v in observed.items() if isinstance(v, np.ndarray) and v.size <= MAX_EVENT_CELLS
-    }
+    small = {k: v for k, v in observed.items() if not isinstance(v, np.ndarray) or v.size <= MAX_EVENT_CELLS}
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in small.items()}

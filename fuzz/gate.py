@@ -65,9 +65,9 @@ def gate(
             events.end(number, verdict, known=listed)
             _count(result, adapter, frozen, verdict, listed)
             on_case(result)
-    by_id = {a.id: a for a in adapters}
+    by_id, by_name = {a.id: a for a in adapters}, {f.name: f for _, f in corpus}
     for identity in list(result.red):
-        _doubt(session, by_id[identity.target], {f.name: f for _, f in corpus}, result, identity, events)
+        _doubt(session, by_id[identity.target], by_name, result, identity, events)
     result.silent_known = [
         k
         for k in known

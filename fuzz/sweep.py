@@ -156,7 +156,7 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     if refusal:
         result.verdict, result.failure = Kind.UNSUPPORTED, f"outside the target's domain: {refusal}"
         return False
-    answer = session.call({"op": "run", "target": adapter.id, "case": case})
+    answer = session.call({"target": adapter.id, "case": case})
     if isinstance(answer, Died | Hung) or answer["status"] != "ok":
         result.verdict, result.failure = _no_answer(answer)
         return False

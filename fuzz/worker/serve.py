@@ -10,6 +10,7 @@ wrong call signature is ours, an assertion of the engine is the engine's.
 from __future__ import annotations
 
 import socket
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -43,7 +44,7 @@ def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> 
 
 
 def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]) -> dict[str, Any]:
-    """Run one request: ``op`` is ``run`` or ``probe``."""
+    """Run the adapter of one request and say how it went."""
     adapter, began = adapters[request["target"]], time.perf_counter()
     engine.production_s = 0.0
     closed.take_touches()
@@ -51,50 +52,55 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
     try:
         for key in adapter.needs:
             engine.symbol(key)
-        if request["op"] == "probe":
-            return {"status": "ok"}
         case = SimpleNamespace(**request["case"])
         observed = adapter.run(engine, case)
-        if request.get("repeat"):
-            again = adapter.run(engine, SimpleNamespace(**request["case"]))
-            if not same(observed, again):
-                return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine, began)}
+        again = adapter.run(engine, SimpleNamespace(**request["case"])) if request.get("repeat") else observed
         touched = closed.take_touches()
         if touched:  # production may have swallowed the exception
             return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
         missing = set(adapter.observes) - set(observed)
         if missing:
             return _failure("harness", f"adapter returned no {', '.join(sorted(missing))}")
+        if again is not observed and not same(observed, again):
+            return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine, began)}
         return {"status": "ok", "observed": plain(observed), **_clock(engine, began)}
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
-    except ModuleNotFoundError as error:  # production imports late; the environment lacks something
-        return {"status": "unsupported", "reason": f"import: {error}"}
     except MemoryError as error:
         return _failure("out_of_memory", f"MemoryError: {error}")
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":
             return _failure("out_of_memory", str(error))
-        return classify(error)
+        return classify(error, engine_folder(engine.name))
 
 
 def _clock(engine: Engine, began: float) -> dict[str, Any]:
     return {"production_s": engine.production_s, "worker_s": time.perf_counter() - began}
 
 
-def classify(error: BaseException) -> dict[str, Any]:
-    """``raised`` or ``harness``, with the frame that decides it."""
+def engine_folder(name: str) -> str | None:
+    """The folder of the engine's package, ``None`` before it is imported."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return f"{Path(file).parent}/" if file else None
+
+
+def classify(error: BaseException, engine: str | None) -> dict[str, Any]:
+    """Whose exception it was, by the frame that decides it; ``engine`` is the
+    folder of the engine's package. ``raised`` is the engine's, ``harness`` ours,
+    and an import that the engine makes late and cannot have is ``unsupported``."""
+
+    def is_engine(frame: traceback.FrameSummary) -> bool:
+        return engine is not None and frame.filename.startswith(engine)
+
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != INTERPRETER_REPAIRS]
-    ours_or_engine = [f for f in frames if f.filename.startswith(PROJECT) or _is_engine(f.filename)]
+    ours_or_engine = [f for f in frames if f.filename.startswith(PROJECT) or is_engine(f)]
     last = ours_or_engine[-1] if ours_or_engine else frames[-1]
-    status = "raised" if _is_engine(last.filename) else "harness"
+    if is_engine(last) and isinstance(error, ModuleNotFoundError):
+        return {"status": "unsupported", "reason": f"import: {error}"}
+    status = "raised" if is_engine(last) else "harness"
     text = "".join(traceback.format_exception(error))[-6000:]
     failure = _failure(status, f"{type(error).__name__}: {str(error)[:500]}")
     return failure | {"exception": type(error).__name__, "function": last.name, "traceback": text}
-
-
-def _is_engine(filename: str) -> bool:
-    return any(f"/{name}/" in filename for name in ("sglang",)) and not filename.startswith(PROJECT)
 
 
 def _failure(status: str, message: str) -> dict[str, Any]:

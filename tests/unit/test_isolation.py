@@ -194,3 +194,23 @@ def _choices_for(pre: int) -> list[int]:
     batch = [0, 0, 4, 0, 0, 0, 0, 0]  # grid 256, 4 draft tokens, verify, chain, tracking, integer types
     request = [2, 1024 - pre, 0, 4, 0, 0]  # committed, distance to the boundary 4 * 256, slot
     return [*batch, 1, *request, 0]
+
+
+def test_whose_missing_import_it_was(tmp_path):
+    """One that the engine makes late and cannot have is the environment's; one that
+    an adapter makes is our own fault and must not look like a missing target."""
+    from fuzz.worker.serve import classify
+
+    def error_from(folder):
+        folder.mkdir()
+        code = compile("def late():\n    import no_such_module_anywhere\n", str(folder / "module.py"), "exec")
+        scope = {}
+        exec(code, scope)  # noqa: S102
+        try:
+            scope["late"]()
+        except ModuleNotFoundError as error:
+            return error
+
+    engine = tmp_path / "engine"
+    assert classify(error_from(engine), f"{engine}/")["status"] == "unsupported"
+    assert classify(error_from(tmp_path / "elsewhere"), f"{engine}/")["status"] == "harness"

@@ -15,6 +15,12 @@ from fuzz.engines.sglang.launches import counted
 from fuzz.engines.sglang.predictions import Predictions
 
 KERNEL = "_dflash_accept_bonus_contig_kernel"
+ACCEPT_BLOCK_NEEDS = (
+    "dflash.accept_block",
+    "dflash.accept_buffers",
+    "dflash.accept_next_buffers",
+    "dflash.accept_module",
+)
 FUSED_KERNEL = "_fused_correct_drafts_and_bonus_kernel"
 POISON = -977  # no token, length or count of any case
 
@@ -93,7 +99,7 @@ def _worker(engine: Any, width: int, triton: bool) -> ClosedStub:
     module="dflash",
     symbol="_accept_block.triton",
     observes=("accepted", "committed", "post", "bonus_token", "emitted"),
-    needs=("dflash.accept_block", "dflash.accept_buffers", "dflash.accept_next_buffers", "dflash.accept_module"),
+    needs=ACCEPT_BLOCK_NEEDS,
     execution="triton",
 )
 def accept_block_triton(engine: Any, case: Any) -> dict[str, Any]:
@@ -112,7 +118,7 @@ def accept_block_triton(engine: Any, case: Any) -> dict[str, Any]:
     module="dflash",
     symbol="_accept_block.eager",
     observes=("accepted", "committed", "bonus_token", "emitted"),
-    needs=("dflash.accept_block", "dflash.accept_buffers", "dflash.accept_next_buffers", "dflash.accept_module"),
+    needs=ACCEPT_BLOCK_NEEDS,
     execution="worker",
 )
 def accept_block_eager(engine: Any, case: Any) -> dict[str, Any]:
