@@ -41,7 +41,9 @@ class Adapter:
                interpreter), "python" (no tensors) or "worker" (a worker method
                behind stubs)
     accepts    case columns -> None, or why the target cannot be shown this case
-    accepts_padding  whether rows may be appended to the batch
+    rounding_ulp  how much further from an edge than the contract's own rounding model
+               this target may decide otherwise, in ULP; what it is derived from stands
+               in the adapter
     """
 
     engine: str
@@ -53,6 +55,7 @@ class Adapter:
     needs: tuple[str, ...]
     execution: str
     accepts: Callable[[Any], str | None]
+    rounding_ulp: float = 0.0
 
     @property
     def id(self) -> str:
@@ -76,11 +79,12 @@ def adapter(
     execution: str = "torch",
     accepts: Callable[[Any], str | None] = accept_all,
     engine: str = "sglang",
+    rounding_ulp: float = 0.0,
 ) -> Callable[[Callable[[Any, Any], dict[str, Any]]], Callable[[Any, Any], dict[str, Any]]]:
     """Register the decorated function as a target. See ``Adapter``."""
 
     def register(run: Callable[[Any, Any], dict[str, Any]]) -> Callable[[Any, Any], dict[str, Any]]:
-        made = Adapter(engine, contract, module, symbol, run, observes, needs, execution, accepts)
+        made = Adapter(engine, contract, module, symbol, run, observes, needs, execution, accepts, rounding_ulp)
         if made.id in _ADAPTERS and _ADAPTERS[made.id].run.__code__ != run.__code__:
             raise ValueError(f"two adapters are called {made.id}")
         _ADAPTERS[made.id] = made

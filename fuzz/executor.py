@@ -78,7 +78,7 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
     if answer.get("unstable"):
         return red(Kind.DIVERGE, "repeat", "two_runs_differ", observed=summary(answer["observed"]))
     observed = undo(contract, case, how, answer["observed"])
-    judgement = judge(contract, outcome, observed)
+    judgement = judge(contract, outcome, observed, adapter.rounding_ulp)
     production_s = answer.get("production_s", 0.0)
     if judgement.agrees:
         flags = ("near_tie",) if judgement.near_tie else ()

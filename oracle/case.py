@@ -1,6 +1,8 @@
 """Cases as plain data, both ways, without pickle and without guessing.
 
-A case is a frozen dataclass of integers, strings, booleans, tuples and records.
+A case is a frozen dataclass of integers, floats, strings, booleans, tuples and records.
+A float that is no number is written as the string ``nan``, ``inf`` or ``-inf``, because JSON has none;
+reading gives ``math.nan`` itself, so that two readings of one case are equal.
 ``to_plain`` and ``from_plain`` turn it into JSON values and back; ``from_plain``
 refuses unknown or missing fields, wrong types and integers outside int64, and
 names them, because a case file may come from a stranger.
@@ -9,6 +11,7 @@ names them, because a case file may come from a stranger.
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from functools import cache
@@ -18,6 +21,7 @@ from oracle.contract import InvalidCase
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1  # columns are int64; no field means more
 _JSON_TYPES = {int: "integer", str: "string", bool: "boolean"}
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def to_plain(value: Any) -> Any:
@@ -26,6 +30,8 @@ def to_plain(value: Any) -> Any:
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):
         return [to_plain(v) for v in value]
+    if type(value) is float and not math.isfinite(value):
+        return str(value)
     return value
 
 
@@ -49,6 +55,8 @@ def from_plain(cls: Any, plain: Any, where: str = "case") -> Any:
             return None
         (inner,) = [a for a in typing.get_args(cls) if a is not type(None)]
         return from_plain(inner, plain, where)
+    if cls is float:
+        return _float(plain, where)
     if type(plain) is not cls:
         raise InvalidCase(f"{where}: expected {_JSON_TYPES[cls]}, found {_name(plain)}")
     if cls is int and not INT64_MIN <= plain <= INT64_MAX:
@@ -67,6 +75,14 @@ def _record(cls: type, plain: Any, where: str) -> Any:
         if name not in hints:
             raise InvalidCase(f"{where}.{name!s:.40}: unknown field")
     return cls(**{n: from_plain(t, plain[n], f"{where}.{n}") for n, t in hints.items()})
+
+
+def _float(plain: Any, where: str) -> float:
+    if isinstance(plain, str) and plain in _NOT_FINITE:
+        return _NOT_FINITE[plain]
+    if type(plain) is not float or not math.isfinite(plain):
+        raise InvalidCase(f"{where}: expected a number with a point, 'nan', 'inf' or '-inf', found {_name(plain)}")
+    return plain
 
 
 def _name(plain: Any) -> str:
@@ -90,4 +106,6 @@ def schema(cls: Any) -> dict[str, Any]:
     if origin in (typing.Union, types.UnionType):
         (inner,) = [a for a in typing.get_args(cls) if a is not type(None)]
         return {"anyOf": [schema(inner), {"type": "null"}]}
+    if cls is float:
+        return {"anyOf": [{"type": "number"}, {"enum": list(_NOT_FINITE)}]}
     return {"type": _JSON_TYPES[cls]}

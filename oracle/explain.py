@@ -13,7 +13,8 @@ from typing import Any
 from oracle import legal
 from oracle.case import to_plain
 from oracle.contract import Contract
-from oracle.judgement import Judgement
+from oracle.judgement import Judgement, judge
+from oracle.trace import TraceStep
 
 MAX_SHOWN = 160  # characters of one value in a line of text
 MAX_CASE = 400  # characters of a case in a line of text
@@ -44,13 +45,14 @@ def sentence(contract: Contract, case: Any, judgement: Judgement) -> str:
     return f"{place}{field.name} ({field.meaning}) must be {must}, production has {judgement.observed}"
 
 
-def side_by_side(contract: Contract, case: Any, observed: dict[str, Any]) -> list[Row]:
+def side_by_side(contract: Contract, case: Any, observed: dict[str, Any], slack_ulp: float = 0.0) -> list[Row]:
     """Trace steps with the observed values, up to the first divergent step.
 
     ``observed`` maps outcome fields to what production returned; fields it lacks
     are shown as not observed.
     """
-    _, trace = contract.run(case)
+    outcome, trace = contract.run(case)
+    first = judge(contract, outcome, observed, slack_ulp)
     rows = []
     for step in trace.steps:
         if step.decides is None:
@@ -64,11 +66,17 @@ def side_by_side(contract: Contract, case: Any, observed: dict[str, Any]) -> lis
         seen = observed[step.decides]
         if step.request is not None:
             seen = seen[step.request] if step.request < len(seen) else "nothing"
-        agrees = legal.admits(expected, seen)
+        agrees = legal.admits(expected, seen) and not _is_at(first, step)
         rows.append(Row(step.name, step.request, legal.describe(expected), str(seen), agrees))
         if not agrees:
             break
     return rows
+
+
+def _is_at(first: Judgement, step: TraceStep) -> bool:
+    """True when the first illegal value is what ``step`` decides: a value may be
+    legal by itself and not beside the fields before it."""
+    return first.field == step.decides and step.request is not None and first.where[:1] == (step.request,)
 
 
 def _whole(contract: Contract, case: Any, field: str, request: int | None) -> Any:

@@ -38,13 +38,16 @@ class Judgement:
         return self.field is None
 
 
-def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any]) -> Judgement:
+def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any], slack_ulp: float = 0.0) -> Judgement:
     """First illegal field of ``observed`` in the contract's trace order.
 
     Fields that ``observed`` lacks are not judged: a target observes the part of
     the outcome it computes, and its adapter declares which part that is.
+    ``slack_ulp`` is how much coarser than the contract's rounding model the
+    target's own arithmetic is declared to be.
     """
     near_tie, margin_ulp = False, None
+    runs = _Branches(slack_ulp)
     for field in contract.fields:
         if field.name not in observed:
             continue
@@ -53,24 +56,64 @@ def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any]) -> Jud
             verdict = _judge_array(contract, field.name, expected, np.asarray(seen))
         else:
             if field.axis == "case":
-                verdict = replace(_judge_list(contract, field.name, [expected], [seen]), where=())
+                verdict = replace(_judge_list(contract, field.name, [expected], [seen], _Branches(slack_ulp)), where=())
             else:
-                verdict = _judge_list(contract, field.name, expected, seen)
+                verdict = _judge_list(contract, field.name, expected, seen, runs)
         if not verdict.agrees:
             return verdict
         if verdict.near_tie:
             near_tie, margin_ulp = True, verdict.margin_ulp
+    taken = runs.margins()
+    if taken:
+        near_tie, margin_ulp = True, min([*taken, *([margin_ulp] if margin_ulp is not None else [])])
     return Judgement(near_tie=near_tie, margin_ulp=margin_ulp)
 
 
-def _judge_list(contract: Contract, name: str, expected: list, seen: list) -> Judgement:
+class _Branches:
+    """Which branches of each request are still possible after the fields so far."""
+
+    def __init__(self, slack_ulp: float):
+        self._slack_ulp = slack_ulp
+        self._left: dict[int, frozenset[int]] = {}
+        self._legal: dict[int, _legal.Branched] = {}
+
+    def admits(self, request: int, legal: Any, observed: Any) -> bool:
+        """True when ``observed`` is legal given the earlier fields; narrows the branches."""
+        if not isinstance(legal, _legal.Branched):
+            return _legal.admits(legal, observed)
+        left = legal.branches(observed, self._slack_ulp)
+        left &= self._left.get(request, left)
+        if not left:
+            return False
+        self._left[request], self._legal[request] = left, legal
+        return True
+
+    def narrowed(self, request: int, legal: Any) -> Any:
+        """``legal`` without the branches that the earlier fields exclude."""
+        left = self._left.get(request)
+        if not isinstance(legal, _legal.Branched) or left is None:
+            return legal
+        keep = sorted(left)
+        return _legal.Branched(
+            tuple(legal.values[k] for k in keep),
+            tuple(legal.margins_ulp[k] for k in keep),
+            tuple(legal.excess_ulp[k] for k in keep),
+        )
+
+    def margins(self) -> list[float]:
+        """Margins of the requests that did not take the exact branch."""
+        return [min(self._legal[r].margins_ulp[k] for k in left) for r, left in self._left.items() if 0 not in left]
+
+
+def _judge_list(contract: Contract, name: str, expected: list, seen: list, runs: _Branches) -> Judgement:
     if len(seen) != len(expected):
         return Judgement(name, (), f"{len(expected)} entries", f"{len(seen)} entries", "wrong_shape", 1)
-    wrong = [i for i, (e, o) in enumerate(zip(expected, seen, strict=True)) if not _legal.admits(e, o)]
+    wrong = [i for i, (e, o) in enumerate(zip(expected, seen, strict=True)) if not runs.admits(i, e, o)]
     if wrong:
         i = wrong[0]
-        kind = contract.kind(name, expected[i], seen[i])
-        return Judgement(name, (i,), expected[i], seen[i], kind, len(wrong))
+        must = runs.narrowed(i, expected[i])
+        exact = must.values[0] if isinstance(must, _legal.Branched) else must
+        return Judgement(name, (i,), must, seen[i], contract.kind(name, exact, seen[i]), len(wrong))
     ties = [e.margin_ulp for e, o in zip(expected, seen, strict=True) if _legal.is_near_tie(e, o)]
     return Judgement(near_tie=bool(ties), margin_ulp=min(ties, default=None))
 

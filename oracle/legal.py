@@ -50,7 +50,41 @@ class Between:
         return f"at most {self.high}" if self.low < -(2**62) else f"any from {self.low} to {self.high}"
 
 
-Legal = OneOf | Between
+@dataclass(frozen=True)
+class Branched:
+    """One value per branch of a run that met decisions near a rounding edge.
+
+    All fields of a request are branched alike: entry ``k`` of each belongs to the
+    same run, so an observation must take one branch in all fields. Branch 0 is the
+    exact one. ``margins_ulp[k]`` is the largest distance to an edge at which branch
+    k decides otherwise, ``excess_ulp[k]`` how far that is beyond what the contract's
+    rounding model allows (0 or less: legal for everyone; above: only for a target
+    whose own arithmetic is declared to be that much coarser).
+    """
+
+    values: tuple[Any, ...]
+    margins_ulp: tuple[float, ...]
+    excess_ulp: tuple[float, ...]
+
+    def branches(self, observed: Any, slack_ulp: float = 0.0) -> frozenset[int]:
+        """The branches that admit ``observed``."""
+        return frozenset(
+            k for k, v in enumerate(self.values) if self.excess_ulp[k] <= slack_ulp and admits(v, observed)
+        )
+
+    def admits(self, observed: Any) -> bool:
+        return bool(self.branches(observed))
+
+    def describe(self) -> str:
+        others = [
+            f"{describe(v)} ({m:.3g} ULP from an edge)"
+            for v, m, e in zip(self.values[1:], self.margins_ulp[1:], self.excess_ulp[1:], strict=True)
+            if e <= 0 and v != self.values[0]
+        ]
+        return " or ".join([describe(self.values[0]), *others])
+
+
+Legal = OneOf | Between | Branched
 
 
 def admits(legal: Any, observed: Any) -> bool:
@@ -76,6 +110,18 @@ def to_plain(legal: Any) -> Any:
         return {"one_of": [to_plain(v) for v in legal.values], "margin_ulp": legal.margin_ulp}
     if isinstance(legal, Between):
         return {"between": [legal.low, legal.high]}
+    if isinstance(legal, Branched):
+        return {
+            "branches": [to_plain(v) for v in legal.values],
+            "margins_ulp": [_digits(m) for m in legal.margins_ulp],
+            "excess_ulp": [_digits(m) for m in legal.excess_ulp],
+        }
     if isinstance(legal, (list, tuple)):
         return [to_plain(v) for v in legal]
     return legal
+
+
+def _digits(number: float) -> float:
+    """Three significant digits: a margin is for people, and must not differ
+    between machines whose mathematical libraries differ in the last bit."""
+    return float(f"{number:.3g}")
