@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 ENTRY_POINTS = "specoracle.adapters"
-BUILT_IN = {"sglang": "fuzz.engines.sglang"}
+BUILT_IN = {name: f"fuzz.engines.{name}" for name in ("flashinfer", "sglang", "vllm")}
 
 
 class Unsupported(Exception):
@@ -95,9 +97,28 @@ def adapter(
 
 def modules(engine: str) -> list[str]:
     """Modules that hold an engine's adapters: the built-in ones and those that
-    installed packages name in the entry-point group."""
+    installed packages name in the entry-point group, under the engine's name."""
     built_in = list(import_module(BUILT_IN[engine]).ADAPTER_MODULES) if engine in BUILT_IN else []
-    return built_in + [entry.module for entry in entry_points(group=ENTRY_POINTS)]
+    return built_in + [entry.module for entry in entry_points(group=ENTRY_POINTS, name=engine)]
+
+
+def installed_engines() -> dict[str, str]:
+    """Engines that installed packages bring adapters for, each with the name of its
+    distribution: an entry point is called like the engine it is for."""
+    return {e.name: e.dist.name if e.dist else e.name for e in entry_points(group=ENTRY_POINTS)}
+
+
+def installed_packages(engine: str) -> dict[str, str]:
+    """Top-level names of the installed adapter modules of an engine, and where each
+    lies: an engine's own interpreter need not have them."""
+    found = {}
+    for entry in entry_points(group=ENTRY_POINTS, name=engine):
+        top = entry.module.partition(".")[0]
+        spec = find_spec(top)
+        if spec is not None and spec.origin:
+            origin = Path(spec.origin)
+            found[top] = str(origin.parent if spec.submodule_search_locations else origin)
+    return found
 
 
 def registered(engine: str) -> dict[str, Adapter]:

@@ -59,7 +59,10 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
         identity = Identity(contract.name, adapter.id, field, difference)
         return Verdict(kind, adapter.id, contract.name, identity, evidence, behaviours=reached)
 
-    outcome, trace = contract.run(case)
+    try:
+        outcome, trace = contract.run(case)
+    except InvalidCase as error:  # more decisions on an edge than a verdict could be based on
+        return Verdict(Kind.INVALID_CASE, adapter.id, contract.name, evidence={"reason": str(error)})
     reached = frozenset(trace.behaviours)
     if isinstance(answer, Died):
         return red(Kind.CRASH, "process", f"died:{answer.signal_name}", how=answer.signal_name, output=answer.output)

@@ -43,4 +43,6 @@ def from_install(install: EngineInstall, device: str = "cpu") -> Launch:
         targets=tuple(adapters.load(name)),
         device=device,
         shims=not install.spec.local,
+        torch=name in adapters.BUILT_IN,
+        packages=adapters.installed_packages(name),
     )

@@ -42,8 +42,10 @@ class SessionError(Exception):
 class Launch:
     """How an engine's interpreter is started. ``env`` is its whole environment,
     with a PYTHONPATH on which the engine is found; ``fuzz`` and ``oracle`` are
-    added behind it. ``shims`` is false for an interpreter that has the engine's
-    whole dependencies: nothing may be declared in their place."""
+    added behind it, and so are ``packages`` (name -> path: adapters of installed
+    packages). ``torch`` is false for an engine that may do without. ``shims`` is
+    false for an interpreter that has the engine's whole dependencies: nothing may be
+    declared in their place."""
 
     engine: str
     version: str
@@ -55,6 +57,7 @@ class Launch:
     device: str = "cpu"
     torch: bool = True
     shims: bool = True
+    packages: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,14 +149,16 @@ class Session:
             raise SessionError(f"the engine does not import: {self.ready['failed']}{hint}\n{self._tail(self._log)}")
 
     def _python_path(self) -> str:
-        """The engine's path, then a folder with links to our two packages: the
-        folder they lie in may hold other versions of the engine's packages."""
+        """The engine's path, then a folder with links to our two packages and to
+        installed adapters: the folders they lie in may hold other versions of the
+        engine's packages."""
         links = Path(self._folder.name) / "path"
         links.mkdir(exist_ok=True)
-        for package in WORKER_PACKAGES:
-            link = links / package
+        own = {package: str(PROJECT_ROOT / package) for package in WORKER_PACKAGES}
+        for package, place in (self.launch.packages | own).items():
+            link = links / (package if os.path.isdir(place) else f"{package}.py")
             if not link.is_symlink():
-                link.symlink_to(PROJECT_ROOT / package)
+                link.symlink_to(place)
         return os.pathsep.join(filter(None, [self.launch.env.get("PYTHONPATH"), str(links)]))
 
     def close(self) -> None:

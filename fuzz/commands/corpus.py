@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from fuzz import capture
 from fuzz import corpus as corpus_
 from fuzz.commands.options import corpus_option
 from fuzz.frozen import CorpusError, FrozenCase, check, content, read, require_folder, schema
@@ -51,7 +52,15 @@ def fmt(corpus: Path) -> None:
 
 
 @corpus.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "captured",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An input dumped by a running engine (fuzz.capture.dump); repeatable.",
+)
 @click.option("--reason", help="Why the case matters, in words.")
 @click.option("--slug", help="Name of the case, such as lands-on-256.")
 @click.option("--link", "links", multiple=True, help="Issue or source; repeatable.")
@@ -59,31 +68,42 @@ def fmt(corpus: Path) -> None:
 @corpus_option
 def add(
     files: tuple[Path, ...],
+    captured: tuple[Path, ...],
     reason: str | None,
     slug: str | None,
     links: tuple[str, ...],
     flags: tuple[str, ...],
     corpus: Path,
 ) -> None:
-    """Take case FILES, such as those that a run froze, into the corpus.
+    """Take case FILES, such as those that a run froze, into the corpus, or inputs
+    that a running engine dumped.
 
-    A case that kills no mutant is refused: it would assert nothing. All FILES are
-    checked before the first is written.
+    The reference judges each. A case that kills no mutant is refused: it would assert
+    nothing. All FILES are checked before the first is written.
     """
-    if slug and len(files) > 1:
+    if not files and not captured:
+        raise click.UsageError("give case FILES, or --from FILE for a dumped input")
+    if slug and len(files) + len(captured) > 1:
         raise click.UsageError("--slug names one case; give one file")
+    if captured and not reason:
+        raise click.UsageError("--from needs --reason: a dump does not say why the case matters")
     existing: dict[str, Path] = {}
     if os.path.lexists(corpus):
         require_folder(corpus)
         existing = {corpus_.content_hash(f.contract, f.case): p for p, f in map(_named, corpus_.files_in(corpus))}
     made = []
-    for path in files:
-        old = read(path)
-        new = corpus_.make(
-            old.contract, old.case, slug=old.slug if slug is None else slug,
-            reason=old.reason if reason is None else reason, flags=flags or old.flags,
-            links=links or old.links, provenance=old.provenance, presentation=old.presentation,
-        )  # fmt: skip
+    for path in (*files, *captured):
+        if path in captured:
+            contract, case = capture.read(path)
+            new = corpus_.make(contract, case, slug=slug or "captured", reason=reason, flags=flags, links=links,
+                               provenance={"source": "captured from a running engine"})  # fmt: skip
+        else:
+            old = read(path)
+            new = corpus_.make(
+                old.contract, old.case, slug=old.slug if slug is None else slug,
+                reason=old.reason if reason is None else reason, flags=flags or old.flags,
+                links=links or old.links, provenance=old.provenance, presentation=old.presentation,
+            )  # fmt: skip
         if not new.kills:
             names = ", ".join(m.name for m in mutants_of(new.contract))
             raise CorpusError(f"{path}: kills no mutant, so it asserts nothing; the mutants are {names}")

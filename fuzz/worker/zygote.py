@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
+import importlib.util
 import os
 import signal
 import socket
@@ -52,7 +53,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Import torch, the shims and the engine's modules."""
     began = time.perf_counter()
     engine = Engine(hello["engine"], hello["version"], hello["device"])
-    if hello["torch"]:
+    if hello["torch"] or importlib.util.find_spec("torch"):
         prepare_torch(engine, hello["stubs"] if hello["shims"] else None)
     for module in hello["modules"]:
         importlib.import_module(module)
