@@ -64,9 +64,10 @@ class Tools:
     def do_download(self, words):
         into = Path(words[words.index("--dest") + 1])
         into.mkdir()
-        with zipfile.ZipFile(into / "sglang-0-py3-none-any.whl", "w") as wheel:
+        package = words[-1].partition("==")[0].partition("-")[0]
+        with zipfile.ZipFile(into / f"{package}-0-py3-none-any.whl", "w") as wheel:
             for member in ("__init__.py", "srt/spec.py", "test/big.py", "srt/grpc/_core.so"):
-                wheel.writestr(f"sglang/{member}", "x = 1\n")
+                wheel.writestr(f"{package}/{member}", "x = 1\n")
 
     def do_import(self, words):
         pass

@@ -13,16 +13,24 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from fuzz.adapter import installed_engines
+
 HERE = Path(__file__).parent
-ENGINES = ("sglang",)
+ENGINES = tuple(sorted(path.parent.name for path in HERE.glob("*/imports.toml")))
 LOCKS = HERE / "locks"
+OVERLAY_BYTES = 400_000_000  # room for a wheel and what is unpacked from it, where a table says nothing else
 
 
 @dataclass(frozen=True)
 class EngineImports:
-    """The whole table of one engine; `oldest` and `newest` bound the versions that have data."""
+    """The whole table of one engine; `oldest` and `newest` bound the versions that have data.
+
+    `name` is what is imported and what a user writes; `distribution` is what an index calls it.
+    """
 
     name: str
+    distribution: str
+    overlay_bytes: int
     default: str
     supported: tuple[str, ...]
     smoke: str
@@ -58,21 +66,33 @@ class EngineImports:
         return wanted
 
 
+def without_data(name: str) -> EngineImports:
+    """An engine that an installed package brings adapters for: nothing of it can be provisioned."""
+    return EngineImports(
+        name=name, distribution=installed_engines()[name], overlay_bytes=0, default="", supported=(), smoke=name,
+        drop=(), env={}, unset=(), families=(), stub_rows=(),
+    )  # fmt: skip
+
+
 @cache
 def load(name: str) -> EngineImports:
-    """The table of engine `name`, one of `ENGINES`."""
+    """The table of engine `name`: one of `ENGINES`, or one that is installed."""
+    if name not in ENGINES:
+        return without_data(name)
     data = tomllib.loads((HERE / name / "imports.toml").read_text(encoding="utf-8"))
     engine = data["engine"]
     return EngineImports(
         name=name,
+        distribution=engine.get("distribution", name),
+        overlay_bytes=engine.get("overlay_bytes", OVERLAY_BYTES),
         default=engine["default"],
         supported=tuple(engine["supported"]),
         smoke=engine["smoke"],
         drop=tuple(engine["drop"]),
         env=dict(data["env"]),
-        unset=tuple(data["unset"]["names"]),
+        unset=tuple(data.get("unset", {}).get("names", ())),
         families=tuple(data["family"]),
-        stub_rows=tuple(data["stub"]),
+        stub_rows=tuple(data.get("stub", ())),
     )
 
 

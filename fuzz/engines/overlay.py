@@ -19,7 +19,6 @@ from fuzz.engines import imports, layers, tools
 from fuzz.engines.home import Home, Progress
 from fuzz.engines.spec import EngineError
 
-OVERLAY_BYTES = 400_000_000
 SMOKE_DEADLINE_S = 600  # an import takes 10 s, and a minute on a busy machine that has no byte code yet
 PROJECT = Path(__file__).resolve().parents[2]
 FACTS = "SPECORACLE-FACTS "
@@ -45,7 +44,7 @@ def overlay(home: Home, name: str, version: str, below: tuple[Path, ...]) -> lay
         progress(f"{title}: downloading", 0.0)
         fetched = staging / ".wheel"
         fetch = ["download", *layers.WHEELS_ALONE, "--retries", "2", "--progress-bar", "off", "--dest", fetched]
-        layers.pip(home, [*fetch, f"{name}=={version}"], lambda line: None)
+        layers.pip(home, [*fetch, f"{table.distribution}=={version}"], lambda line: None)
         wheel = next(fetched.glob("*.whl"))
         progress(f"{title}: unpacking", 0.3)
         with wheel.open("rb") as stream:
@@ -57,7 +56,7 @@ def overlay(home: Home, name: str, version: str, below: tuple[Path, ...]) -> lay
         return {"wheel": wheel.name, "wheel_sha256": digest, **facts}
 
     known = {"engine": name, "version": version}
-    return layers.Layer(title, home.engines / f"{name}-{version}", OVERLAY_BYTES, build, known)
+    return layers.Layer(title, home.engines / f"{name}-{version}", table.overlay_bytes, build, known)
 
 
 def unpack(wheel: Path, into: Path, drop: tuple[str, ...]) -> None:

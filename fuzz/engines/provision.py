@@ -187,7 +187,7 @@ def _local(spec: EngineSpec, python: Path | None, device: str) -> EngineInstall:
     if python is None:
         raise EngineError(f"{spec} means what an interpreter has installed: say which one with --python PATH")
     roots = () if spec.path is None else (_package_root(spec),)
-    wanted = spec.name if spec.path is None else "torch"
+    wanted = imports.load(spec.name).distribution if spec.path is None else "torch"
     there = Path(python).absolute()  # a bare name would be looked for on PATH
     try:
         lines = tools.run([there, "-c", ASK_VERSION, wanted], deadline_s=LOCAL_DEADLINE_S)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from fuzz.adapter import installed_engines
 from fuzz.engines import imports
 
 EXIT_USAGE = 2
@@ -62,10 +63,12 @@ def parse(text: str, *, has_python: bool = False) -> EngineSpec:
         return EngineSpec(name, path=_checkout(name, path), local=has_python)
     name, equals, version = (part.strip() for part in text.partition("=="))
     table = _known(name)
-    if not equals:
-        return EngineSpec(name, local=True) if has_python else EngineSpec(name, version=table.default)
-    if version == "local":
+    if version == "local" or (not equals and has_python):
         return EngineSpec(name, local=True)
+    if name not in imports.ENGINES:
+        raise EngineError(f"{name} cannot be provisioned: say with --python PATH which interpreter has it installed")
+    if not equals:
+        return EngineSpec(name, version=table.default)
     spec = EngineSpec(name, version=_version(table, version))
     if has_python:
         raise EngineError(
@@ -76,10 +79,11 @@ def parse(text: str, *, has_python: bool = False) -> EngineSpec:
 
 
 def _known(name: str) -> imports.EngineImports:
-    if name not in imports.ENGINES:
+    known = sorted({*imports.ENGINES, *installed_engines()})
+    if name not in known:
         raise EngineError(
             f"unknown engine {name!r}: write NAME, NAME==VERSION, NAME==local or NAME@PATH with one of: "
-            f"{', '.join(sorted(imports.ENGINES))}"
+            f"{', '.join(known)}"
         )
     return imports.load(name)
 

@@ -67,7 +67,7 @@ def run(
     cannot be started.
     """
     lines: list[str] = []
-    with _guard() as announce:
+    with guard() as announce:
         child = subprocess.Popen(
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
@@ -98,7 +98,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _guard() -> Iterator[Callable[[int], None]]:
+def guard() -> Iterator[Callable[[int], None]]:
     """A process that ends the announced process group if this process dies inside the ``with``."""
     guard = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", GUARD],

@@ -20,10 +20,12 @@ NEWEST = (10**6,)
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Order of release numbers; anything that is not one counts as newest."""
-    if not re.fullmatch(r"\d+(\.\d+)*", version.split("+")[0]):
+    """Order of release numbers, a post-release behind its own release; anything that
+    is not one counts as newest."""
+    release = re.fullmatch(r"(\d+(?:\.\d+)*)(?:\.post(\d+))?", version.split("+")[0])
+    if not release:
         return NEWEST
-    return tuple(int(p) for p in version.split("+")[0].split("."))
+    return tuple(int(p) for p in filter(None, [*release[1].split("."), release[2]]))
 
 
 class Record:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.adapter import BUILT_IN
 from fuzz.engines import imports
 from fuzz.engines.spec import EngineError, EngineSpec, parse
 
@@ -35,11 +36,32 @@ def test_a_version_between_the_supported_ones_may_be_asked_for(text):
     assert str(parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["sglagn", "", "==0.5.18", "vllm==0.33.0", "sglang-0.5.18", "sglagn@/tmp"])
+@pytest.mark.parametrize("text", ["sglagn", "", "==0.5.18", "flashinfer-python==0.7.4", "sglang-0.5.18", "sglagn@/tmp"])
 def test_an_unknown_engine_names_the_known_ones(text):
-    with pytest.raises(EngineError, match="unknown engine.*sglang") as caught:
+    with pytest.raises(EngineError, match="unknown engine.*flashinfer, .*sglang, .*vllm") as caught:
         parse(text)
     assert caught.value.exit_code == 2
+
+
+def test_every_engine_has_data_adapters_and_a_default_that_is_supported():
+    assert set(imports.ENGINES) >= {"flashinfer", "sglang", "vllm"}
+    for name in imports.ENGINES:
+        table = imports.load(name)
+        assert name in BUILT_IN and table.default in table.supported
+        assert parse(name) == EngineSpec(name, version=table.default)
+        for version in table.supported:
+            assert str(parse(f"{name}=={version}")) == f"{name}=={version}"
+            assert (imports.LOCKS / f"{table.pins(version)}.txt").is_file()
+
+
+def test_an_engine_is_called_as_it_is_imported_and_fetched_under_its_distribution():
+    named = {name: imports.load(name).distribution for name in ("flashinfer", "sglang", "vllm")}
+    assert named == {"flashinfer": "flashinfer-python", "sglang": "sglang", "vllm": "vllm"}
+
+
+def test_a_table_without_stubs_or_unset_variables_has_none():
+    table = imports.load("flashinfer")
+    assert table.stubs("0.7.4") == {} and table.unset == ()
 
 
 @pytest.mark.parametrize("version", ["0.5.9", "0.5.24", "1.0", "0.5.10rc0", "banana", "", "0.5.18; rm"])
@@ -95,8 +117,9 @@ def _requirements(lock: Path) -> list[str]:
 
 
 def test_locks_pin_every_package_exactly_and_name_no_place_to_get_it_from():
+    used = {"core", "base"} | {f["pins"] for name in imports.ENGINES for f in imports.load(name).families}
     locks = sorted(imports.LOCKS.glob("*.txt"))
-    assert len(locks) == 4
+    assert {lock.stem for lock in locks} == used
     for lock in locks:
         for line in _requirements(lock):
             assert re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.]*", line), f"{lock.name}: {line}"
@@ -104,7 +127,7 @@ def test_locks_pin_every_package_exactly_and_name_no_place_to_get_it_from():
 
 def test_no_two_pieces_of_one_environment_hold_the_same_package():
     shared = _requirements(imports.LOCKS / "core.txt") + _requirements(imports.LOCKS / "base.txt")
-    for family in imports.load("sglang").families:
+    for family in [family for name in imports.ENGINES for family in imports.load(name).families]:
         lines = shared + _requirements(imports.LOCKS / f"{family['pins']}.txt")
         names = [line.split("==")[0].lower().replace("_", "-") for line in lines]
         assert len(names) == len(set(names))

@@ -69,6 +69,27 @@ def test_a_second_version_of_a_family_adds_an_overlay_only(fake):
     assert fake.steps == ["download:sglang==0.5.12", "import"]
 
 
+def test_another_engine_adds_its_pins_and_an_overlay_under_its_own_name(fake, place):
+    provision(SPEC)
+    fake.steps.clear()
+    install = provision(parse("flashinfer==0.7.4"))
+    assert fake.steps == ["install:flashinfer", "download:flashinfer-python==0.7.4", "import"]
+    assert install.pythonpath[0] == place.engines / "flashinfer-0.7.4"
+    assert (install.pythonpath[0] / "flashinfer" / "__init__.py").is_file()
+    assert [str(each.spec) for each in installed()] == ["flashinfer==0.7.4", "sglang==0.5.18"]
+    remove(parse("flashinfer==0.7.4"))
+    assert [str(each.spec) for each in installed()] == ["sglang==0.5.18"]
+    assert not list(place.layers.glob("flashinfer-*"))
+
+
+def test_the_room_for_a_wheel_is_the_engines_own(fake, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(home.Home, "need", lambda self, size_bytes, what: asked.update({what: size_bytes}))
+    for text in ("sglang==0.5.18", "vllm==0.33.0"):
+        provision(parse(text))
+    assert asked["vllm 0.33.0"] > asked["sglang 0.5.18"] == imports.OVERLAY_BYTES
+
+
 MANIFESTS = {
     "a list": [],
     "null": None,
@@ -287,3 +308,11 @@ def test_a_local_engine_is_used_as_it_is(monkeypatch):
     install = provision(parse("sglang==local"), python=Path("python-of-mine"), device="cuda")
     assert install.pythonpath == () and install.env == {} and install.record["version"] == "0.5.18"
     assert install.environment({"PYTHONPATH": "/mine"})["PYTHONPATH"] == "/mine"
+
+
+@pytest.mark.parametrize(("name", "distribution"), [("flashinfer", "flashinfer-python"), ("vllm", "vllm")])
+def test_a_local_engine_is_asked_for_under_its_distribution(monkeypatch, name, distribution):
+    asked = []
+    monkeypatch.setattr(tools, "run", lambda command, **options: asked.append(command) or [overlay.FACTS + "0.7.4"])
+    install = provision(parse(name, has_python=True), python=Path("python-of-mine"), device="cuda:0")
+    assert asked[0][-1] == distribution and install.record["version"] == "0.7.4"

@@ -1,0 +1,3 @@
+"""Adapters for FlashInfer, whose kernels need a GPU."""
+
+ADAPTER_MODULES: tuple[str, ...] = ()
