@@ -195,7 +195,10 @@ class Session:
         self._worker.settimeout(limit)
         try:
             wire.send(self._worker, request)
-            return wire.receive(self._worker)
+            answer = wire.receive(self._worker)
+            if answer.get("lost"):  # it answered, but its device will not work again
+                self._lose(kill=True)
+            return answer
         except TimeoutError:
             stack = self._stack()
             self._lose(kill=True)

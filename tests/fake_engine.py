@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 from fuzz.adapter import PathNotTaken, adapter
@@ -21,6 +22,7 @@ from oracle.commit.checkpoint_steps import closed_form
 FAULTS = {
     1001: "exit", 1002: "segfault", 1003: "kill", 1004: "hang", 1005: "garbage", 1006: "flood", 1007: "harness",
     1008: "stub", 1009: "memory", 1010: "path", 1011: "wrong", 1012: "swallowed_stub", 1013: "flaky",
+    1014: "device", 1015: "device_of_ours",
 }  # fmt: skip
 
 
@@ -31,6 +33,22 @@ def right(case: Any) -> dict[str, Any]:
     current, saved, _ = closed_form(case.pre, case.committed, case.grid)
     saved[(case.track_slot < 0) | (not case.tracking)] = -1
     return {"current_step": current.tolist(), "checkpoint_step": saved.tolist()}
+
+
+def lose_device(engine: Any, *, in_production: bool) -> None:
+    """From now on every call on the device fails, as after an illegal address."""
+
+    def synchronize(device: str) -> None:
+        if lost:
+            raise RuntimeError("CUDA error: device-side assert triggered\nand more lines")
+
+    lost = in_production
+    engine.device = "cuda:0"
+    engine.__dict__["torch"] = SimpleNamespace(cuda=SimpleNamespace(synchronize=synchronize))
+    with engine.production():
+        pass
+    lost = True
+    engine.torch.cuda.synchronize("cuda:0")
 
 
 def functional_chain(case: Any) -> str | None:
@@ -44,6 +62,8 @@ def functional_chain(case: Any) -> str | None:
     observes=("current_step", "checkpoint_step"), needs=(), accepts=functional_chain,
 )  # fmt: skip
 def misbehaves(engine: Any, case: Any) -> dict[str, Any]:
+    with engine.production():
+        pass
     fault = FAULTS.get(int(case.pre[0])) if len(case.pre) else None
     if fault is None:
         return right(case)
@@ -78,6 +98,8 @@ def misbehaves(engine: Any, case: Any) -> dict[str, Any]:
         raise MemoryError("asked for too much")
     if fault == "path":
         raise PathNotTaken("path not taken: fused kernel")
+    if fault in ("device", "device_of_ours"):
+        lose_device(engine, in_production=fault == "device")
     if fault == "flaky" and os.getpid() % 2:
         return right(case)
     answer = right(case)

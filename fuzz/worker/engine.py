@@ -28,6 +28,7 @@ class Engine:
         self.record = Record.load(name, version)
         self.strided = False
         self.production_s = 0.0
+        self.failed_in_production = False
         self._resolved: dict[str, Any] = {}
 
     @cached_property
@@ -61,12 +62,25 @@ class Engine:
     def production(self) -> Iterator[None]:
         """Clock the production call, with the device synchronised at its end."""
         start = time.perf_counter()
+        self.failed_in_production = True
         try:
             yield
             if self.device != "cpu":
                 self.torch.cuda.synchronize(self.device)
+            self.failed_in_production = False
         finally:
             self.production_s += time.perf_counter() - start
+
+    def device_fault(self) -> str | None:
+        """What the device says once no call on it can succeed any more, such as after
+        an illegal address; ``None`` while it works. Only a new process helps then."""
+        if self.device == "cpu":
+            return None
+        try:
+            self.torch.cuda.synchronize(self.device)
+        except RuntimeError as error:  # sticky: the driver repeats it at every call
+            return str(error).partition("\n")[0]
+        return None
 
     def require_path(self, taken: bool, path: str) -> None:
         """Raise PathNotTaken unless production ran through ``path``."""

@@ -1,7 +1,9 @@
 """Answer cases one by one: run the adapter, tell whose exception it was.
 
 The answer's ``status`` is ``ok``, ``unsupported``, ``raised`` (production code
-raised), ``harness`` (adapter or stub code raised) or ``out_of_memory``. Whose
+raised), ``device_fault`` (its kernels left a device that answers nothing any more; the
+answer is ``lost`` and the last of this process), ``harness`` (adapter or stub code
+raised) or ``out_of_memory``. Whose
 fault an exception is, is decided by the innermost frame that belongs either to
 this project or to the engine: a stub that raises inside production is ours, a
 wrong call signature is ours, an assertion of the engine is the engine's.
@@ -46,7 +48,7 @@ def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> 
 def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]) -> dict[str, Any]:
     """Run the adapter of one request and say how it went."""
     adapter, began = adapters[request["target"]], time.perf_counter()
-    engine.production_s = 0.0
+    engine.production_s, engine.failed_in_production = 0.0, False
     closed.take_touches()
     engine.strided = request.get("strided", False)
     try:
@@ -71,7 +73,15 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":
             return _failure("out_of_memory", str(error))
-        return classify(error, engine_folder(engine.name))
+        fault = engine.device_fault()
+        found = classify(error, engine_folder(engine.name))
+        return found if fault is None else _lost(found, fault, engine.failed_in_production)
+
+
+def _lost(found: dict[str, Any], fault: str, in_production: bool) -> dict[str, Any]:
+    """The answer for a device that was lost: production's doing when its own call and
+    the synchronisation behind it did not end well, else ours."""
+    return found | {"status": "device_fault" if in_production else "harness", "fault": fault, "lost": True}
 
 
 def _clock(engine: Engine, began: float) -> dict[str, Any]:
@@ -128,4 +138,6 @@ def same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.shape == b.shape and a.tobytes() == b.tobytes()
-    return a == b
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    return a == b or (a != a and b != b)  # NaN twice is the same answer

@@ -49,6 +49,8 @@ EXPECTED = {
     "stub": (Kind.HARNESS_ERROR, None),
     "swallowed_stub": (Kind.HARNESS_ERROR, None),
     "memory": (Kind.OUT_OF_MEMORY, None),
+    "device": (Kind.CRASH, "device:device-side assert triggered"),
+    "device_of_ours": (Kind.HARNESS_ERROR, None),
     "path": (Kind.UNSUPPORTED, None),
     "wrong": (Kind.DIVERGE, "wrong_step"),
 }
