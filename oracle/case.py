@@ -73,7 +73,8 @@ def _record(cls: type, plain: Any, where: str) -> Any:
             raise InvalidCase(f"{where}.{name}: missing")
     for name in plain:
         if name not in hints:
-            raise InvalidCase(f"{where}.{name!s:.40}: unknown field")
+            shown = str(name)[:40]  # from a stranger's file: it may hold what a terminal obeys
+            raise InvalidCase(f"{where}.{shown if shown.isprintable() else ascii(shown)}: unknown field")
     return cls(**{n: from_plain(t, plain[n], f"{where}.{n}") for n, t in hints.items()})
 
 

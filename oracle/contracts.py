@@ -9,12 +9,21 @@ from oracle.contract import Contract
 
 MODULES = (
     "oracle.verify.greedy_chain",
+    "oracle.verify.ragged_layout",
+    "oracle.verify.ngram_tree",
+    "oracle.verify.chain_rejection",
+    "oracle.verify.draft_tree",
+    "oracle.verify.tree_sampling",
+    "oracle.verify.target_distribution",
+    "oracle.verify.greedy_tree",
+    "oracle.verify.draft_select",
     "oracle.commit.checkpoint_steps",
     "oracle.commit.state_scatter",
     "oracle.commit.lengths",
     "oracle.commit.track_slots",
     "oracle.commit.checkpoint_grid",
     "oracle.commit.call_order",
+    "oracle.commit.draft_inputs",
 )
 
 

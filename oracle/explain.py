@@ -10,9 +10,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from oracle import legal
 from oracle.case import to_plain
-from oracle.contract import Contract
+from oracle.contract import Contract, Outcome
 from oracle.judgement import Judgement, judge
 from oracle.trace import TraceStep
 
@@ -59,11 +61,17 @@ def side_by_side(contract: Contract, case: Any, observed: dict[str, Any], slack_
             values = ", ".join(f"{k}={v}" for k, v in step.values.items())
             rows.append(Row(step.name, step.request, values, "", None))
             continue
-        expected = step.values.get("value", _whole(contract, case, step.decides, step.request))
+        expected = step.values["value"] if "value" in step.values else _whole(outcome, step)
         if step.decides not in observed:
-            rows.append(Row(step.name, step.request, legal.describe(expected), "not observed", None))
+            words = f"shape {expected.shape}" if isinstance(expected, np.ndarray) else legal.describe(expected)
+            rows.append(Row(step.name, step.request, words, "not observed", None))
             continue
         seen = observed[step.decides]
+        if isinstance(expected, np.ndarray):
+            rows.append(_array_row(step, expected, np.asarray(seen)))
+            if not rows[-1].legal:
+                break
+            continue
         if step.request is not None:
             seen = seen[step.request] if step.request < len(seen) else "nothing"
         agrees = legal.admits(expected, seen) and not _is_at(first, step)
@@ -79,9 +87,22 @@ def _is_at(first: Judgement, step: TraceStep) -> bool:
     return first.field == step.decides and step.request is not None and first.where[:1] == (step.request,)
 
 
-def _whole(contract: Contract, case: Any, field: str, request: int | None) -> Any:
-    outcome = contract.run(case)[0][field]
-    return outcome if request is None else outcome[request]
+def _array_row(step: TraceStep, expected: np.ndarray, seen: np.ndarray) -> Row:
+    """An array in words: how many cells differ, and the first of them."""
+    if seen.shape != expected.shape:
+        return Row(step.name, step.request, f"shape {expected.shape}", f"shape {seen.shape}", False)
+    wrong = np.argwhere(seen != expected)
+    if not len(wrong):
+        return Row(step.name, step.request, f"shape {expected.shape}", "all cells as expected", True)
+    at = tuple(int(i) for i in wrong[0])
+    observed = f"{len(wrong)} of {seen.size} cells differ; at {at} stands {seen[at]}"
+    return Row(step.name, step.request, f"at {at}: {expected[at]}", observed, False)
+
+
+def _whole(outcome: Outcome, step: TraceStep) -> Any:
+    """What a step without a value of its own decides."""
+    value = outcome[step.decides]
+    return value if step.request is None else value[step.request]
 
 
 def text(rows: list[Row]) -> list[str]:

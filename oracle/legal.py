@@ -8,6 +8,7 @@ fault.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +85,46 @@ class Branched:
         return " or ".join([describe(self.values[0]), *others])
 
 
-Legal = OneOf | Between | Branched
+@dataclass(frozen=True)
+class Real:
+    """Any number from ``low`` to ``high``, both included; NaN too where ``nan`` says so.
+
+    The interval is an error bound that the reference derives for this very case.
+    """
+
+    low: float
+    high: float
+    nan: bool = False
+
+    def admits(self, observed: Any) -> bool:
+        return isinstance(observed, float) and (
+            self.low <= observed <= self.high or (self.nan and observed != observed)
+        )
+
+    def describe(self) -> str:
+        return f"{self.low:.9g}" if self.low == self.high else f"{self.low:.9g} to {self.high:.9g}"
+
+
+@dataclass(frozen=True)
+class Each:
+    """A list, each entry of which must be a legal one; all different if ``distinct``."""
+
+    values: tuple[Any, ...]
+    distinct: bool = False
+
+    def admits(self, observed: Any) -> bool:
+        return (
+            isinstance(observed, list)
+            and len(observed) == len(self.values)
+            and all(admits(v, o) for v, o in zip(self.values, observed, strict=True))
+            and not (self.distinct and len(set(observed)) < len(observed))
+        )
+
+    def describe(self) -> str:
+        return "[" + ", ".join(map(describe, self.values)) + "]" + (" all different" if self.distinct else "")
+
+
+Legal = OneOf | Between | Branched | Real | Each
 
 
 def admits(legal: Any, observed: Any) -> bool:
@@ -110,6 +150,10 @@ def to_plain(legal: Any) -> Any:
         return {"one_of": [to_plain(v) for v in legal.values], "margin_ulp": legal.margin_ulp}
     if isinstance(legal, Between):
         return {"between": [legal.low, legal.high]}
+    if isinstance(legal, Real):
+        return {"real": [_number(legal.low), _number(legal.high)], "nan": legal.nan}
+    if isinstance(legal, Each):
+        return {"each": to_plain(legal.values), "distinct": legal.distinct}
     if isinstance(legal, Branched):
         return {
             "branches": [to_plain(v) for v in legal.values],
@@ -119,6 +163,11 @@ def to_plain(legal: Any) -> Any:
     if isinstance(legal, (list, tuple)):
         return [to_plain(v) for v in legal]
     return legal
+
+
+def _number(value: float) -> float | str:
+    """JSON has no infinities."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _digits(number: float) -> float:

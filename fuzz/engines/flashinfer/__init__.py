@@ -1,3 +1,3 @@
 """Adapters for FlashInfer, whose kernels need a GPU."""
 
-ADAPTER_MODULES: tuple[str, ...] = ()
+ADAPTER_MODULES: tuple[str, ...] = ("fuzz.engines.flashinfer.chain",)

@@ -170,7 +170,7 @@ def _worker(engine: Any, case: Any, config: Any, seen: Round, block: Any, predic
         _selector_sample=None,
         _target_logits_processor=None,
         _tp_sync=ClosedStub("tp_sync", sync=lambda *_: None),
-        draft_tp_context=lambda _: nullcontext(),
+        draft_tp_context=lambda *_, **__: nullcontext(),
         draft_owns_attention=False,
         draft_parallel_layout=ClosedStub("draft_parallel_layout", tp_group=None),
     )

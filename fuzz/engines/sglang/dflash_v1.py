@@ -84,7 +84,8 @@ def drive(engine: Any, case: Any, seen: Round, block: Any, predicted: Any) -> An
 
 def _with_output(request: ClosedStub) -> None:
     vars(request).update(
-        output_ids=[], origin_input_ids=[0], grammar=None, check_finished=lambda: None, finished=lambda: False,
+        output_ids=[], origin_input_ids=[0], grammar=None, finished=lambda: False,
+        check_finished=lambda: None, update_finish_state=lambda: None,  # one function, renamed in 0.5.13
         spec_verify_ct=0, spec_num_correct_drafts=0, kv_committed_len=0, kv_allocated_len=0,
     )  # fmt: skip
 

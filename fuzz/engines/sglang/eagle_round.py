@@ -158,6 +158,8 @@ class Request(ClosedStub):
 
     def check_finished(self) -> None: ...
 
+    update_finish_state = check_finished  # its name from 0.5.13 on
+
     def finished(self) -> bool:
         return False
 

@@ -67,7 +67,7 @@ def surroundings(seen: EagleRound, module: Any) -> Iterator[None]:
         yield
 
 
-def no_context(*_: Any) -> Any:
+def no_context(*_: Any, **__: Any) -> Any:
     return nullcontext()
 
 

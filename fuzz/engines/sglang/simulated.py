@@ -61,7 +61,8 @@ def accept_index_torch(engine: Any, case: Any) -> dict[str, Any]:
         raise Unsupported("simulated acceptance emits only stand-in tokens in this version")
     tokens = (engine.tensor(case.block, "int64"), engine.tensor(case.predicted, "int64")) if real else ()
     mode = (TOKEN_MODE[case.token_mode],) if real else ()
-    with nullcontext() if real else cuda_becomes_cpu(engine.torch), engine.production():
+    device = cuda_becomes_cpu(engine.torch) if engine.fact("simulated.names_cuda") else nullcontext()
+    with device, engine.production():
         found = engine.symbol("simulated.accept_index")(
             index, predict.tensor, counts.tensor, *tokens, len(case.pre), case.path_width - 1,
             float(case.simulated), METHOD, *mode,
