@@ -23,6 +23,7 @@ VERDICTS = frozenset(
 )  # fmt: skip
 FAILURES = frozenset({"DIVERGE", "CRASH", "HANG", "FLAKY"})
 JUDGED_AGAIN = frozenset({"FLAKY", "ORACLE_SUSPECT"})  # what a red may turn into, never green
+STALE = {"silent": "no longer fires", "expired": "has expired"}  # why an entry of the known list needs a look
 MAX_DEPTH = 64  # nesting of evidence; deeper, Python's own repr gives up
 MAX_SECONDS = 1e12
 
@@ -71,19 +72,40 @@ def _object_or_none(value: Any) -> bool:
     return value is None or isinstance(value, dict)
 
 
+def _why(value: Any) -> bool:
+    return _text(value) and value in STALE
+
+
+def _engines(value: Any) -> bool:
+    return _texts(value) and len(value) > 0
+
+
 Shape = dict[str, Callable[[Any], bool]]
 REQUIRED: dict[str, Shape] = {
     "start": {"case": _count, "target": _text},
     "end": {"case": _count, "target": _text, "contract": _text, "verdict": _verdict},
     "swept": {"case": _count, "target": _text, "rows": _count, "crossing": _count, "diverging": _count},
     "verdict": {"target": _text, "contract": _text, "verdict": _again, "identity": _identity},
+    "found": {"target": _text, "contract": _text, "verdict": _verdict, "identity": _identity},
+    "target": {"target": _text, "contract": _text},
+    "engine_started": {"engine": _text, "version": _text, "device": _text},
+    "stale": {"identity": _identity, "why": _why, "strict": _flag},
 }
+OF_ONE: Shape = {"engine": _text, "version": _text}  # in a run over several engines: of which the event speaks
 OPTIONAL: dict[str, Shape] = {
+    "run_started": {"engines": _engines},
+    "start": OF_ONE,
     "end": {
         "identity": _identity, "evidence": _object, "behaviours": _texts, "production_s": _seconds, "known": _flag,
+        "flags": _texts,
+        **OF_ONE,
     },
     "swept": {"failure": _text_or_none, "first": _object_or_none, "seconds": _seconds, "contract": _text},
-    "verdict": {"evidence": _object},
+    "verdict": {"evidence": _object, "case": _count, **OF_ONE},
+    "found": {
+        "evidence": _object, "rate": _text, "sibling": _text_or_none, "frozen": _text_or_none, "known": _flag, **OF_ONE,
+    },
+    "target": {"reason": _text_or_none, **OF_ONE},
 }  # fmt: skip
 
 
@@ -101,6 +123,22 @@ def read(out: Path) -> list[dict[str, Any]]:
     if not events or events[0]["event"] != "run_started":
         raise ValueError(f"{path}: line 1 is not run_started; this is not a run, or its beginning is lost")
     return events
+
+
+def parts(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The runs over one engine that a run over several consists of, each beginning with
+    a ``run_started`` that names its engine; any other run as it is. An engine that
+    was not started any more has no part."""
+    started = [e for e in events if e["event"] == "engine_started"]
+    if not started:
+        return [events]
+    found = []
+    for one in started:
+        of_one = {name: one[name] for name in OF_ONE}
+        begun = events[0] | {k: v for k, v in one.items() if k != "event"}
+        rest = [e for e in events[1:] if e["event"] != "engine_started" and of_one.items() <= (of_one | e).items()]
+        found.append([begun, *rest])
+    return found
 
 
 class _NotJson(ValueError):

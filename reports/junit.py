@@ -1,16 +1,19 @@
-"""JUnit XML from events: one test suite a contract, one test a target.
+"""JUnit XML from events: one test suite a contract, one test a target; in a run over
+several engines one suite a contract and engine.
 
 Red verdicts are failures, harness faults and unfinished cases are errors, and a
 target that executed nothing is skipped with its reason. A case that was started
 and never ended (the run was killed) is an error of its target. A red that is
-listed as known is no failure; the property ``known`` counts such cases. When the
+listed as known is no failure; ``known`` counts such cases. When the
 run judged an identity again (it did not repeat, or no sibling agrees), its cases
 count with that later verdict. A swept target is one test over all its rows.
+
+Strict readers (Jenkins) refuse properties inside a test, so a suite has the properties
+and each test says its own numbers in ``system-out``, a ``name=value`` a line.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,7 +21,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from reports.events import FAILURES, read
+from reports.events import FAILURES, STALE, parts, read
+from reports.files import put
 
 ERRORS = frozenset({"HARNESS_ERROR", "ORACLE_SUSPECT", "OUT_OF_MEMORY", "INVALID_CASE"})
 SAID = ("where", "expected", "observed", "message", "reason", "how", "rate")
@@ -29,22 +33,30 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def write_junit(out: Path) -> Path:
-    """Write ``OUT/junit.xml`` and return its path. Raises ValueError."""
-    events = read(out)
-    path, new = out / "junit.xml", out / "junit.xml.new"
-    try:
-        ElementTree.ElementTree(junit(events)).write(new, encoding="utf-8", xml_declaration=True)
-        os.replace(new, path)
-    except OSError:
-        new.unlink(missing_ok=True)  # an older report is worth more than half a new one
-        raise
-    return path
+    """Write ``OUT/junit.xml`` of the run in ``out`` and return its path. Raises
+    ValueError or OSError."""
+    return put(out / "junit.xml", to_xml(junit(read(out))))
 
 
-def junit(events: list[dict[str, Any]]) -> ElementTree.Element:
-    """The ``testsuites`` element for the events of one run."""
+def to_xml(root: ElementTree.Element) -> bytes:
+    """The content of a file."""
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def junit(*runs: list[dict[str, Any]]) -> ElementTree.Element:
+    """The ``testsuites`` element for the events of runs."""
+    root = ElementTree.Element("testsuites", name="specoracle")
+    for part in (part for events in runs for part in parts(events)):
+        _engine(root, part, several=len(runs) > 1)
+    return root
+
+
+def _engine(root: ElementTree.Element, events: list[dict[str, Any]], several: bool) -> None:
+    """Add the suites of one engine's part of the run; of ``several`` runs each suite
+    names the engine too."""
     run = next((e for e in events if e["event"] == "run_started"), {})
-    again = {_key(e): e for e in events if e["event"] == "verdict"}
+    engine = f"{run.get('engine')}=={run.get('version')} " if several or "engines" in run else ""
+    again = {e["case"] if "case" in e else _key(e): e for e in events if e["event"] == "verdict"}
     ends: dict[str, list[dict[str, Any]]] = defaultdict(list)
     swept: dict[str, list[dict[str, Any]]] = defaultdict(list)
     open_cases: dict[int, dict[str, Any]] = {}
@@ -59,21 +71,34 @@ def junit(events: list[dict[str, Any]]) -> ElementTree.Element:
             swept[event.get("contract", contract_of(event["target"]))].append(event)
     for event in open_cases.values():
         ends[event["target"]].append(event | {"verdict": "UNFINISHED", "contract": contract_of(event["target"])})
+    _known_list(root, engine, [e for e in events if e["event"] == "stale" and e["strict"]])
     by_contract: dict[str, list[str]] = defaultdict(list)
     for target, cases in ends.items():
         by_contract[cases[0]["contract"]].append(target)
-    root = ElementTree.Element("testsuites", name="specoracle")
     for contract in sorted({*by_contract, *swept}):
-        suite = ElementTree.SubElement(root, "testsuite", name=clean(contract))
+        suite = ElementTree.SubElement(root, "testsuite", name=clean(engine + contract))
         properties = ElementTree.SubElement(suite, "properties")
         for key in ("engine", "version", "device", "seed"):
             if key in run:
                 _property(properties, key, run[key])
         counts = [_testcase(suite, contract, t, ends[t]) for t in sorted(by_contract[contract])]
         counts += [_sweep(suite, contract, e) for e in sorted(swept[contract], key=lambda e: e["target"])]
+        reached = {b for t in by_contract[contract] for e in ends[t] for b in e.get("behaviours", [])}
+        _property(properties, "behaviours", " ".join(sorted(reached)))
         for name, at in (("tests", None), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(name, str(len(counts) if at is None else counts.count(at)))
-    return root
+
+
+def _known_list(root: ElementTree.Element, engine: str, stale: list[dict[str, Any]]) -> None:
+    """Add the entries of the known list that a strict gate fails on, a test each."""
+    if not stale:
+        return
+    counts = {"tests": str(len(stale)), "failures": str(len(stale)), "errors": "0", "skipped": "0"}
+    suite = ElementTree.SubElement(root, "testsuite", {"name": clean(f"{engine}known list"), **counts})
+    for event in stale:
+        name = " | ".join(event["identity"].get(k, "") for k in ("contract", "target", "field", "kind"))
+        case = ElementTree.SubElement(suite, "testcase", classname="known list", name=clean(name), time="0.000")
+        _ended(case, "failure", "stale", f"the listed divergence {STALE[event['why']]}")
 
 
 def _key(event: dict[str, Any]) -> tuple[str, ...]:
@@ -81,9 +106,9 @@ def _key(event: dict[str, Any]) -> tuple[str, ...]:
     return event["contract"], event["target"], event["identity"]["field"], event["identity"]["kind"]
 
 
-def _judged_again(end: dict[str, Any], again: dict[tuple[str, ...], dict[str, Any]]) -> dict[str, Any]:
-    """A red ``end`` event with the verdict that its identity got later."""
-    later = again.get(_key(end)) if end["verdict"] in FAILURES else None
+def _judged_again(end: dict[str, Any], again: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    """A red ``end`` event with the verdict that it, or its identity, got later."""
+    later = again.get(end["case"], again.get(_key(end))) if end["verdict"] in FAILURES else None
     if later is None:
         return end
     return end | {"verdict": later["verdict"], "evidence": end.get("evidence", {}) | later.get("evidence", {})}
@@ -97,15 +122,14 @@ def contract_of(target: str) -> str:
 
 def _testcase(suite: ElementTree.Element, contract: str, target: str, cases: list[dict[str, Any]]) -> str | None:
     """Add one target and say how it ended: failure, error, skipped or None."""
-    case, properties = _open(suite, contract, target, sum(e.get("production_s", 0.0) for e in cases))
     reached = sorted({b for e in cases for b in e.get("behaviours", [])})
     red = [e for e in cases if e["verdict"] in FAILURES]
     failures = [e for e in red if not e.get("known")]
     errors = [e for e in cases if e["verdict"] in ERRORS or e["verdict"] == "UNFINISHED"]
-    _property(properties, "cases", len(cases))
-    _property(properties, "behaviours", " ".join(reached))
+    said = {"cases": len(cases), "behaviours": " ".join(reached)}
     if len(failures) < len(red):
-        _property(properties, "known", len(red) - len(failures))
+        said["known"] = len(red) - len(failures)
+    case = _open(suite, contract, target, sum(e.get("production_s", 0.0) for e in cases), said)
     if failures:
         message = "; ".join(sorted({_identity(e) for e in failures}))
         return _ended(case, "failure", failures[0]["verdict"], message, map(_line, failures[:MAX_SHOWN]))
@@ -119,12 +143,9 @@ def _testcase(suite: ElementTree.Element, contract: str, target: str, cases: lis
 def _sweep(suite: ElementTree.Element, contract: str, swept: dict[str, Any]) -> str | None:
     """Add one swept target. A row that diverges fails it, also when the sweep then
     stopped; a sweep that asked nothing is skipped, never passed."""
-    case, properties = _open(suite, contract, swept["target"], swept.get("seconds", 0.0))
-    for name in ("rows", "crossing", "diverging"):
-        _property(properties, name, swept[name])
     stopped = swept.get("failure")
-    if stopped:
-        _property(properties, "stopped", stopped)
+    said = {name: swept[name] for name in ("rows", "crossing", "diverging")} | ({"stopped": stopped} if stopped else {})
+    case = _open(suite, contract, swept["target"], swept.get("seconds", 0.0), said)
     if swept["diverging"]:
         text = [f"first: {swept.get('first')}", f"stopped: {stopped}"][: 2 if stopped else 1]
         return _ended(case, "failure", "DIVERGE", f"{swept['diverging']} of {swept['rows']} rows", text)
@@ -138,13 +159,13 @@ def _sweep(suite: ElementTree.Element, contract: str, swept: dict[str, Any]) -> 
 
 
 def _open(
-    suite: ElementTree.Element, contract: str, target: str, seconds: float
-) -> tuple[ElementTree.Element, ElementTree.Element]:
-    """A new test case and its properties."""
-    case = ElementTree.SubElement(
-        suite, "testcase", classname=clean(contract), name=clean(target), time=f"{seconds:.3f}"
-    )
-    return case, ElementTree.SubElement(case, "properties")
+    suite: ElementTree.Element, contract: str, target: str, seconds: float, said: dict[str, Any]
+) -> ElementTree.Element:
+    """A new test case that says its numbers."""
+    attributes = {"classname": clean(contract), "name": clean(target), "time": f"{seconds:.3f}"}
+    case = ElementTree.SubElement(suite, "testcase", attributes)
+    ElementTree.SubElement(case, "system-out").text = clean("\n".join(f"{k}={v}" for k, v in said.items()))
+    return case
 
 
 def _property(properties: ElementTree.Element, name: str, value: Any) -> None:

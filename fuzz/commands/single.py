@@ -1,4 +1,4 @@
-"""The short commands that run an engine: targets, replay, bench; and report."""
+"""The short commands that run an engine: targets, replay, bench."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from fuzz.commands.session import open_session
 from fuzz.frozen import read
 from fuzz.replay import EXIT, choose
 from fuzz.replay import replay as run_replay
-from fuzz.verdict import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_USAGE, Kind
+from fuzz.verdict import EXIT_HARNESS, EXIT_INCONCLUSIVE, Kind
 from oracle import explain
-from reports.junit import write_junit
 
 
 @click.command()
@@ -100,14 +99,3 @@ def bench(engine, target, contract, device, python, offline, cases) -> None:
     adapters = read_targets(spec.name, target, contract)
     with open_session(spec, device, python, offline) as session:
         run_bench(session, adapters, cases, click.echo)
-
-
-@click.command()
-@click.argument("out", type=click.Path(path_type=Path))
-def report(out: Path) -> None:
-    """Derive junit.xml from the events of a run in OUT, also of a killed one."""
-    try:
-        click.echo(f"wrote {write_junit(out)}")
-    except (OSError, ValueError) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(EXIT_USAGE)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import xmlschema
 
 from fuzz.verdict import RED, Kind
 from reports.events import FAILURES, VERDICTS, read
 from reports.junit import junit, write_junit
 
+SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[1] / "data" / "junit-10.xsd")
 TARGET = "sglang/dflash/commit.checkpoint_steps/x"
 
 
@@ -29,7 +32,9 @@ def run(tmp_path, *lines: str) -> ElementTree.Element:
     if "run_started" not in lines[0]:
         lines = (line("run_started", engine="sglang"), *lines)
     (tmp_path / "events.ndjson").write_text("\n".join(lines))
-    return ElementTree.parse(write_junit(tmp_path)).getroot()
+    root = ElementTree.parse(write_junit(tmp_path)).getroot()
+    SCHEMA.validate(root)
+    return root
 
 
 def test_an_agreeing_target_passes(tmp_path):
@@ -105,6 +110,7 @@ def test_what_is_no_run_is_refused_by_name(tmp_path, text):
 BAD_END = {"case": 2, "target": TARGET, "contract": "c", "verdict": "AGREE"}
 IDENTITY = {"contract": "c", "target": TARGET, "field": "f", "kind": "k"}
 AGAIN = {"target": TARGET, "contract": "c", "verdict": "FLAKY", "identity": IDENTITY}
+STALE = {"identity": IDENTITY, "why": "silent", "strict": False}
 SWEPT = {"case": 2, "target": TARGET, "rows": 3, "crossing": 1, "diverging": 0}
 
 
@@ -141,6 +147,15 @@ def deep(levels: int):
         ("end", BAD_END | {"identity": []}, "identity"),
         ("end", BAD_END | {"identity": {"field": "f"}}, "identity"),
         ("end", BAD_END | {"verdict": "DIVERGE"}, "without identity"),
+        ("end", BAD_END | {"flags": 5}, "flags"),
+        ("end", BAD_END | {"flags": "near_tie"}, "flags"),
+        ("found", without(AGAIN, "identity"), "found without identity"),
+        ("found", AGAIN | {"frozen": 5}, "frozen"),
+        ("stale", without(STALE, "why"), "stale without why"),
+        ("stale", STALE | {"why": "old"}, "why"),
+        ("stale", STALE | {"why": []}, "why"),
+        ("stale", STALE | {"strict": 1}, "strict"),
+        ("stale", STALE | {"identity": {}}, "identity"),
         ("start", {"target": TARGET}, "start without case"),
         ("start", {"case": {}, "target": TARGET}, "case"),
         ("start", {"case": 2, "target": None}, "target"),
@@ -166,7 +181,7 @@ DIVERGE = {"identity": {"field": "checkpoint_step", "kind": "missing"}, "evidenc
 
 
 def properties(root: ElementTree.Element) -> dict[str, str]:
-    return {p.get("name"): p.get("value") for p in root.find("testsuite/testcase").iter("property")}
+    return dict(line.split("=", 1) for line in root.find("testsuite/testcase/system-out").text.splitlines())
 
 
 def counts(root: ElementTree.Element) -> tuple[str, ...]:
@@ -243,7 +258,7 @@ def test_a_swept_target_is_a_test(tmp_path, values, expected, words):
         "rows": str(values.get("rows", 9)), "crossing": "4", "diverging": str(values.get("diverging", 0)),
     }  # fmt: skip
     if words:
-        found = [e for e in root.find("testsuite/testcase") if e.tag != "properties"]
+        found = [e for e in root.find("testsuite/testcase") if e.tag != "system-out"]
         assert words in found[0].get("message")
 
 

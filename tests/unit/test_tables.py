@@ -1,0 +1,123 @@
+"""The tables of runs: a row a case, an identity, a behaviour; numbers are numbers and
+text is text, also for a spreadsheet."""
+
+from __future__ import annotations
+
+import sys
+
+import pandas
+import pytest
+
+from oracle import contracts
+from reports import tables
+from tests import sample_run as sample
+
+
+def read(paths) -> dict[str, pandas.DataFrame]:
+    missing = {"margin_ulp": [""], "production_s": [""]}
+    return {p.stem: pandas.read_csv(p, keep_default_na=False, na_values=missing) for p in paths}
+
+
+@pytest.fixture()
+def made(tmp_path) -> dict[str, pandas.DataFrame]:
+    run = sample.write(tmp_path / "run", sample.every_kind())
+    return read(tables.write([run], tmp_path, "csv"))
+
+
+def test_a_row_a_case_with_what_it_turned_out_to_be(made):
+    rows = made["verdicts"].set_index("case")
+    assert list(rows["verdict"]) == [
+        "DIVERGE", "AGREE", "DIVERGE", "FLAKY", "ORACLE_SUSPECT", "CRASH", "HANG", "HARNESS_ERROR", "UNSUPPORTED",
+        "DIVERGE",
+    ]  # fmt: skip
+    assert rows.loc[1, "frozen_case"] == "commit.checkpoint_steps/lands-on-256-51d279f73e"
+    assert (rows.loc[1, "field"], rows.loc[1, "kind"]) == ("checkpoint_step", "missing")
+    assert list(rows.index[rows["known"]]) == [3] and list(rows.index[rows["near_tie"]]) == [2]
+    assert rows.loc[2, "margin_ulp"] == 0.25 and rows["margin_ulp"].isna().sum() == 9
+    assert rows.loc[10, "rows"] == 9 and rows.loc[1, "production_s"] == 0.25
+    assert set(rows["engine"]) == {"sglang"} and set(rows["version"]) == {"0.5.18"} and set(rows["run"]) == {"run"}
+
+
+def test_a_row_an_identity(made):
+    rows = made["divergences"].set_index("kind")
+    assert rows.loc["missing", "claim"] == sample.CLAIM and rows.loc["missing", "rate"] == "3 of 3 fresh processes"
+    assert rows.loc["missing", "frozen"] == "found/commit.checkpoint_steps/a-0123456789.json"
+    assert rows.loc["died:SIGSEGV", "severity"] == "crash" and list(rows.index[rows["known"]]) == ["spurious"]
+    assert rows.loc["late", "verdict"] == "FLAKY" and rows.loc["missing", "cases"] == 1
+
+
+def test_a_row_a_behaviour_also_of_those_never_shown(made):
+    rows = made["behaviours"]
+    mine = rows[rows["target"] == sample.TARGET].set_index("behaviour")["cases"]
+    assert mine["lands_on_boundary"] == 1
+    never = set(contracts.get(sample.CONTRACT).behaviours) - {"lands_on_boundary", "no_boundary"}
+    assert never and {name for name, cases in mine.items() if cases == 0} == never
+
+
+def test_runs_and_engines_are_told_apart(tmp_path):
+    one = sample.write(tmp_path / "one", sample.several_engines())
+    two = sample.write(tmp_path / "two", [sample.started(device="cuda:0"), sample.red(1)])
+    rows = read(tables.write([one, two], tmp_path, "csv"))["verdicts"]
+    assert list(zip(rows["run"], rows["version"], rows["device"], rows["verdict"])) == [
+        ("one", "0.5.18", "cpu", "DIVERGE"), ("one", "0.5.20", "cpu", "AGREE"), ("two", "0.5.18", "cuda:0", "DIVERGE"),
+    ]  # fmt: skip
+
+
+def test_a_run_without_a_case_has_empty_tables_with_their_columns(tmp_path):
+    made = read(tables.write([sample.write(tmp_path / "run", [sample.started()])], tmp_path, "csv"))
+    assert {name: list(table.columns) for name, table in made.items()} == {
+        name: list(columns) for name, columns in tables.COLUMNS.items()
+    }
+    assert all(len(table) == 0 for table in made.values())
+
+
+@pytest.mark.parametrize("form", tables.FORMATS)
+@pytest.mark.parametrize("text", sample.HOSTILE)
+def test_hostile_text_is_one_cell_and_no_formula(tmp_path, form, text):
+    event = sample.red(1, text, evidence={"claim": text, "margin_ulp": "x"}, known=True)
+    run = sample.write(tmp_path / "run", [sample.started(engine=text), sample.start(1, file=text), event])
+    paths = tables.write([run], tmp_path, form)
+    for path in paths:
+        table = pandas.read_csv(path, keep_default_na=False) if form == "csv" else pandas.read_parquet(path)
+        cells = [str(c) for c in table.to_numpy().ravel()]
+        assert not [c for c in cells if c.startswith(("=", "@", "+")) or not c.isprintable() or len(c) > 2000]
+        assert len(table) == {"verdicts": 1, "divergences": 1, "behaviours": len(table)}[path.stem]
+
+
+def test_parquet_holds_what_csv_holds(tmp_path):
+    run = sample.write(tmp_path / "run", sample.every_kind())
+    csv = read(tables.write([run], tmp_path, "csv"))
+    for path in tables.write([run], tmp_path, "parquet"):
+        table = pandas.read_parquet(path)
+        assert list(table.columns) == list(csv[path.stem].columns)
+        kinds = tables.COLUMNS[path.stem]
+        assert {c: str(table[c].dtype).lower() for c, k in kinds.items() if k != "str"} == {
+            c: k.lower() for c, k in kinds.items() if k != "str"
+        }
+        for column in table.columns:
+            assert (
+                table[column].astype(str).str.lower().str.replace("<na>", "").tolist()
+                == csv[path.stem][column].astype(str).str.lower().tolist()
+            )
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    run = sample.write(tmp_path / "run", [sample.started()])
+    with pytest.raises(ValueError, match=r"specoracle\[parquet\]"):
+        tables.write([run], tmp_path, "parquet")
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_link_is_not_followed_out_of_the_folder(tmp_path):
+    run, elsewhere = sample.write(tmp_path / "run", [sample.started()]), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run / "tables").symlink_to(elsewhere)
+    with pytest.raises(ValueError, match="tables"):
+        tables.write([run], run, "csv")
+    (run / "tables").unlink()
+    (run / "tables").mkdir()
+    (elsewhere / "theirs").write_text("theirs")
+    (run / "tables" / "verdicts.csv").symlink_to(elsewhere / "theirs")
+    tables.write([run], run, "csv")
+    assert (elsewhere / "theirs").read_text() == "theirs" and not (run / "tables" / "verdicts.csv").is_symlink()
