@@ -7,13 +7,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: fuzz test bench lint clean
+.PHONY: fuzz test browser bench lint clean
 
 fuzz: $(STAMP)
 	$(BIN)/specoracle fuzz --engine "$(ENGINE)" --max-time $(TIME) --seed $(SEED)
 
-test: $(STAMP)
-	$(BIN)/python -m pytest
+test: $(STAMP) browser
+	$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/quality tests/snapshot
+	$(BIN)/python -m pytest tests/e2e
+
+# The pages of the report are tested in a browser. Where there is none and we may
+# install Debian's, we do; elsewhere the tests say what is missing.
+browser:
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome || test -n "$$CHROMIUM"; } >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "no Chromium and none can be installed: the browser tests will fail" >&2
 
 bench: $(STAMP)
 	$(BIN)/specoracle bench --engine "$(ENGINE)"

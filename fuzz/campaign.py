@@ -25,6 +25,7 @@ from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
 from fuzz.events import Events, EventsError
 from fuzz.executor import prepare, send
+from fuzz.frozen import ENGINE
 from fuzz.known import Known
 from fuzz.presentation import Presentation
 from fuzz.shrink import MAX_SECONDS
@@ -76,6 +77,8 @@ class TargetState:
     hypothesis_runs: int = 0
     hypothesis_cases: int = 0
     refused_in_a_row: int = 0
+    flags: Counter[str] = field(default_factory=Counter)
+    first_claim: dict[str, str] = field(default_factory=dict)  # by flag
     production_s: float = 0.0
     done: bool = False
     reason: str | None = None
@@ -230,6 +233,9 @@ class Campaign:
         state.verdicts[verdict.kind] += 1
         if verdict.kind not in (Kind.UNSUPPORTED, Kind.INVALID_CASE):
             state.behaviours.update(verdict.behaviours)
+        for flag in verdict.flags:
+            state.flags[flag] += 1
+            state.first_claim.setdefault(flag, verdict.evidence.get("claim", ""))
         state.production_s += verdict.production_s
         return verdict
 
@@ -272,10 +278,15 @@ class Campaign:
         )  # fmt: skip
 
     def _freeze(self, state: TargetState, belief: Belief) -> Path:
-        version = self.session.launch.version
+        # Of two sides that were compared, the file names the one that the reference does
+        # not take: there a replay fails.
+        launch = self.session.launch
+        where = {"engine": f"{launch.engine}=={launch.version}", "target": state.adapter.id}
+        where |= belief.verdict.evidence.get("blamed", {})
+        if not re.match(ENGINE, where["engine"]):
+            del where["engine"]  # a checkout: a file must not make a replay run code from a path
         provenance = {
-            "engine": f"{self.session.launch.engine}=={version}",
-            "target": state.adapter.id,
+            **where,
             "device": self.session.ready.get("device", "cpu"),
             "date": time.strftime("%Y-%m-%d"),
             "seed": self.options.seed,

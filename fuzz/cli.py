@@ -11,12 +11,16 @@ from typing import Any, TextIO
 
 import click
 
+from fuzz.commands.bisect import bisect
 from fuzz.commands.corpus import corpus
 from fuzz.commands.engines import engines
 from fuzz.commands.fuzz import fuzz
 from fuzz.commands.gate import gate
-from fuzz.commands.single import bench, replay, report, targets
+from fuzz.commands.matrix import matrix
+from fuzz.commands.report import report
+from fuzz.commands.single import bench, replay, targets
 from fuzz.commands.sweep import sweep
+from fuzz.commands.triage import triage
 from fuzz.engines.spec import EngineError
 from fuzz.events import EventsError
 from fuzz.frozen import CorpusError
@@ -36,7 +40,7 @@ def cli() -> None:
     """
 
 
-for command in (fuzz, gate, replay, sweep, targets, corpus, engines, bench, report):
+for command in (fuzz, gate, matrix, bisect, replay, sweep, targets, corpus, engines, bench, report, triage):
     cli.add_command(command)
 
 

@@ -42,6 +42,7 @@ class Events:
         except OSError as error:
             raise EventsError(f"--out {out} cannot be written: {error.strerror}") from None
         self._cases = 0
+        self.about: dict[str, str] = {}  # engine and version, in each event of a run over several
 
     def __enter__(self) -> Events:
         return self
@@ -52,12 +53,19 @@ class Events:
 
     def emit(self, event: str, **values: Any) -> None:
         """Write one event."""
-        line = {"schema": SCHEMA, "event": event, "time": round(time.time(), 3), **values}
+        line = {"schema": SCHEMA, "event": event, "time": round(time.time(), 3), **self.about, **values}
         try:
             self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
             self._file.flush()
         except OSError as error:
             raise EventsError(f"{self.out} cannot be written any more: {error.strerror}") from None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file beside the events. Raises EventsError."""
+        try:
+            (self.out / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise EventsError(f"{self.out / name} cannot be written: {error.strerror}") from None
 
     def start(self, target: str, **source: Any) -> int:
         """Journal a case before it is sent; returns its number."""
@@ -81,8 +89,9 @@ class Events:
             values["behaviours"] = sorted(verdict.behaviours)
         self.emit("end", case=number, contract=verdict.contract, production_s=round(verdict.production_s, 6), **values)
 
-    def rejudge(self, verdict: Verdict) -> None:
-        """Journal what an identity turned out to be after it was doubted."""
+    def rejudge(self, verdict: Verdict, **case: int) -> None:
+        """Journal what an identity turned out to be after it was doubted; with
+        ``case=NUMBER`` only that case of it."""
         self.emit(
             "verdict",
             target=verdict.target,
@@ -90,6 +99,7 @@ class Events:
             verdict=str(verdict.kind),
             identity=asdict(verdict.identity),
             evidence=verdict.evidence,
+            **case,
         )
 
 

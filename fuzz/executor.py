@@ -42,7 +42,8 @@ def prepare(session: Session, adapter: Adapter, case: Any, how: Presentation) ->
 def send(session: Session, adapter: Adapter, case: Any, how: Presentation, columns: dict[str, Any]) -> Verdict:
     """Send prepared columns to the worker and judge the answer."""
     request = {"target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided}
-    return interpret(contracts.get(adapter.contract), adapter, case, how, session.call(request))
+    judged = getattr(session, "interpret", interpret)  # two sides that are compared judge their pair of answers
+    return judged(contracts.get(adapter.contract), adapter, case, how, session.call(request))
 
 
 class Columns:
@@ -74,6 +75,9 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
     if status == "raised":
         difference = f"raised:{answer['exception']}:{answer['function']}"
         return red(Kind.CRASH, "call", difference, message=answer["message"], traceback=answer["traceback"])
+    if status == "device_fault":
+        difference = "device:" + answer["fault"].removeprefix("CUDA error: ")
+        return red(Kind.CRASH, "call", difference, message=answer["message"], traceback=answer.get("traceback", ""))
     if status == "out_of_memory":
         return Verdict(Kind.OUT_OF_MEMORY, adapter.id, contract.name, evidence=answer)
     if status != "ok":

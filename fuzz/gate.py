@@ -2,7 +2,8 @@
 
 Every case meets every target of its contract. A pair outside a target's domain
 is UNSUPPORTED with that reason, so that nothing disappears. A frozen outcome
-that the reference no longer gives is ORACLE_SUSPECT, not a divergence.
+that the reference no longer gives is ORACLE_SUSPECT, not a divergence. So is one in
+which all engines of a gate over several contradict the reference alike.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
 from fuzz.adapter import Adapter
+from fuzz.agreement import Answer, alone
 from fuzz.believe import FRESH_RUNS, repeats, sibling_of
 from fuzz.events import Events
 from fuzz.executor import execute
@@ -25,17 +28,19 @@ from oracle import contracts
 
 @dataclass
 class GateResult:
-    """Outcome of a gate: verdict counts, red identities, known ones that fired
-    and those that did not."""
+    """Outcome of a gate: verdict counts, red identities, known ones that fired,
+    those that did not, and those whose decision has expired."""
 
     verdicts: Counter[Kind] = field(default_factory=Counter)
     red: dict[Identity, list[tuple[str, Verdict]]] = field(default_factory=dict)
     known_red: dict[Identity, list[str]] = field(default_factory=dict)
     silent_known: list[Known] = field(default_factory=list)
+    expired_known: list[Known] = field(default_factory=list)
     executed: Counter[str] = field(default_factory=Counter)
     agreed: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     suspects: list[tuple[str, Verdict]] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
 
 
 def gate(
@@ -64,18 +69,51 @@ def gate(
             listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
             events.end(number, verdict, known=listed)
             _count(result, adapter, frozen, verdict, listed)
+            observes = () if stale else adapter.observes
+            result.answers.append(Answer(launch.engine, launch.version, frozen.name, verdict, observes, listed, number))
             on_case(result)
     by_id, by_name = {a.id: a for a in adapters}, {f.name: f for _, f in corpus}
     for identity in list(result.red):
         _doubt(session, by_id[identity.target], by_name, result, identity, events)
-    result.silent_known = [
-        k
-        for k in known
-        if k.applies(launch.version, launch.device)
-        and k.identity not in result.known_red
-        and result.executed[k.identity.target]
-    ]
+    asked = [k for k in known if k.applies(launch.version, launch.device) and result.executed[k.identity.target]]
+    result.silent_known = [k for k in asked if k.identity not in result.known_red]
+    result.expired_known = [k for k in asked if k.expired(date.today())]
     return result
+
+
+def doubt_reference(results: list[GateResult], events: Events) -> None:
+    """Turn the divergences of a gate over several engines in which the reference
+    stands alone into ORACLE_SUSPECT, in the results and in the events. One that did
+    not repeat stays FLAKY: it says nothing about the reference."""
+    by_case: dict[str, list[Answer]] = {}
+    for result in results:
+        for answer in result.answers:
+            by_case.setdefault(answer.case, []).append(answer)
+    lone = {(a.label, a.number): a for answers in by_case.values() for a in alone(answers)}
+    for result in results:
+        for at, answer in enumerate(result.answers):
+            if (answer.label, answer.number) in lone:
+                _suspect(result, at, events)
+
+
+def _suspect(result: GateResult, at: int, events: Events) -> None:
+    answer = result.answers[at]
+    hits = result.red.get(answer.verdict.identity, [])
+    if not hits or hits[0][1].kind is Kind.FLAKY:
+        return
+    reason = "every engine that was asked contradicts the reference in the same way"
+    verdict = replace(answer.verdict, kind=Kind.ORACLE_SUSPECT, evidence=answer.verdict.evidence | {"reason": reason})
+    result.answers[at] = replace(answer, verdict=verdict)
+    left = [hit for hit in hits if hit[0] != answer.case]
+    if left:
+        result.red[answer.verdict.identity] = left
+    else:
+        del result.red[answer.verdict.identity]
+    result.suspects.append((answer.case, verdict))
+    result.verdicts[answer.verdict.kind] -= 1
+    result.verdicts[Kind.ORACLE_SUSPECT] += 1
+    events.about = {"engine": answer.engine, "version": answer.version}
+    events.rejudge(verdict, case=answer.number)
 
 
 def _doubt(
@@ -96,15 +134,23 @@ def _doubt(
         flaky = replace(verdict, kind=Kind.FLAKY, evidence=evidence)
         result.red[identity][0] = (name, flaky)
         events.rejudge(flaky)
+        _answered(result, identity, flaky)
         result.verdicts[verdict.kind] -= 1
         result.verdicts[Kind.FLAKY] += 1
     elif not result.agreed[adapter.id] and sibling_of(session, adapter, frozen.case, []) is None:
         reason = "no sibling case agrees on this target"
-        events.rejudge(replace(verdict, kind=Kind.ORACLE_SUSPECT, evidence={"reason": reason}))
+        suspect = replace(verdict, kind=Kind.ORACLE_SUSPECT, evidence={"reason": reason})
+        events.rejudge(suspect)
+        _answered(result, identity, suspect)
         for name, verdict in result.red.pop(identity):
             result.suspects.append((name, replace(verdict, kind=Kind.ORACLE_SUSPECT, evidence={"reason": reason})))
             result.verdicts[verdict.kind] -= 1
             result.verdicts[Kind.ORACLE_SUSPECT] += 1
+
+
+def _answered(result: GateResult, identity: Identity, verdict: Verdict) -> None:
+    """The answers of a doubted identity say what it turned out to be."""
+    result.answers = [replace(a, verdict=verdict) if a.verdict.identity == identity else a for a in result.answers]
 
 
 def _count(result: GateResult, adapter: Adapter, frozen: FrozenCase, verdict: Verdict, listed: bool) -> None:

@@ -1,13 +1,18 @@
-"""Divergences that the newest release still has, listed one by one.
+"""Divergences that a team has decided to live with, listed one by one.
 
 ``fixtures/known/ENGINE.toml``. An entry names one identity exactly, no patterns,
-so that it can never swallow a second bug. The gate reports known ones, does not
-fail on them, and reports an entry that no longer fires.
+so that it can never swallow a second bug. The gate reports listed ones, does not
+fail on them, and reports an entry that no longer fires or that has expired. An
+expired entry still covers: a date that passes must not turn a build red by
+itself, ``gate --strict`` asks for that. A reopened entry covers nothing; it stays
+in the file, because who decided what and why is worth more than a short list.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +22,19 @@ from packaging.version import InvalidVersion, Version
 from fuzz.frozen import CorpusError, read_toml, require_folder
 from fuzz.verdict import Identity
 
-FIELDS = ("contract", "target", "field", "kind", "versions", "line", "reachable", "reason", "link")
-OPTIONAL = ("device",)
+IDENTITY = ("contract", "target", "field", "kind")
+FIELDS = (*IDENTITY, "versions", "line", "reachable", "reason", "link")
 DEVICES = ("cpu", "cuda")
+STATES = ("accepted", "reopened")
 
 
 @dataclass(frozen=True)
 class Known:
     """One listed divergence. ``versions`` is a specifier such as ``>=0.5.22``;
     ``line`` the production line; ``reachable`` whether production can get there
-    and with which settings; ``device`` is ``None`` when it shows on all."""
+    and with which settings; ``device`` is ``None`` when it shows on all; ``by`` and
+    ``on`` say who decided and when; ``expires`` is the last day on which the decision
+    holds; ``notes`` is what was said since, oldest first."""
 
     identity: Identity
     versions: str
@@ -35,6 +43,11 @@ class Known:
     reason: str
     link: str
     device: str | None = None
+    by: str | None = None
+    on: date | None = None
+    expires: date | None = None
+    state: str = "accepted"
+    notes: tuple[str, ...] = ()
 
     def covers(self, identity: Identity, version: str, device: str) -> bool:
         """True for exactly this identity, at a version inside the range."""
@@ -42,42 +55,81 @@ class Known:
 
     def applies(self, version: str, device: str) -> bool:
         """True when the entry speaks about ``version`` on ``device`` at all."""
-        if self.device not in (None, device.partition(":")[0]):
+        if self.state != "accepted" or self.device not in (None, device.partition(":")[0]):
             return False
         try:
             return Version(version) in SpecifierSet(self.versions)
         except InvalidVersion:
             return False
 
+    def expired(self, today: date) -> bool:
+        """True from the day after ``expires`` on."""
+        return self.expires is not None and self.expires < today
+
+
+def path_of(corpus: Path, engine: str) -> Path:
+    """Where the list of ``engine`` stands."""
+    return corpus / "known" / f"{engine}.toml"
+
 
 def load(corpus: Path, engine: str) -> list[Known]:
     """The list for ``engine``; empty without a file. Raises CorpusError, also
     when ``corpus`` is no folder."""
     require_folder(corpus)
-    path = corpus / "known" / f"{engine}.toml"
-    if not path.exists():
-        return []
-    table = read_toml(path)
-    entries = table.get("known", [])
-    if set(table) - {"known"} or not isinstance(entries, list):
+    path = path_of(corpus, engine)
+    return entries(read_toml(path), path) if path.exists() else []
+
+
+def entries(table: dict[str, Any], path: Path) -> list[Known]:
+    """The list that a parsed file holds. Raises CorpusError naming ``path``."""
+    found = table.get("known", [])
+    if set(table) - {"known"} or not isinstance(found, list):
         raise CorpusError(f"{path}: known: holds [[known]] entries and nothing else")
-    return [_entry(path, number, entry) for number, entry in enumerate(entries, 1)]
+    return [_entry(path, number, entry) for number, entry in enumerate(found, 1)]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _date(value: Any) -> bool:
+    return isinstance(value, date) and not isinstance(value, datetime)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "device": (lambda v: _text(v) and v in DEVICES, f"is not one of {', '.join(DEVICES)}"),
+    "by": (_text, "is not a name"),
+    "on": (_date, "is not a date like 2027-01-31, without quotes"),
+    "expires": (_date, "is not a date like 2027-01-31, without quotes"),
+    "state": (lambda v: _text(v) and v in STATES, f"is not one of {', '.join(STATES)}"),
+    "notes": (_texts, "is not a list of texts"),
+}
 
 
 def _entry(path: Path, number: int, entry: Any) -> Known:
+    where = f"{path}: entry {number}"
     if not isinstance(entry, dict):
-        raise CorpusError(f"{path}: entry {number}: must be a [[known]] table, found {type(entry).__name__}")
-    wrong = [f for f in FIELDS if not isinstance(entry.get(f), str)] + sorted(set(entry) - {*FIELDS, *OPTIONAL})
+        raise CorpusError(f"{where}: must be a [[known]] table, found {type(entry).__name__}")
+    wrong = [f for f in FIELDS if not isinstance(entry.get(f), str)]
     if wrong:
-        raise CorpusError(f"{path}: entry {number}: {wrong[0]}: each entry has the texts {', '.join(FIELDS)}, no more")
+        raise CorpusError(f"{where}: {wrong[0]}: each entry has the texts {', '.join(FIELDS)}")
+    strange = sorted(set(entry) - {*FIELDS, *OPTIONAL})
+    if strange:
+        words = f"beside the texts there may be {', '.join(OPTIONAL)}"
+        raise CorpusError(f"{where}: {strange[0][:60]!a}: no such field; {words}")
     if any(c in entry["target"] for c in "*?["):
-        raise CorpusError(f"{path}: entry {number}: target: an identity has no patterns")
-    device = entry.get("device")
-    if device not in (None, *DEVICES):
-        raise CorpusError(f"{path}: entry {number}: device: {device!r} is not one of {', '.join(DEVICES)}")
+        raise CorpusError(f"{where}: target: an identity has no patterns")
+    for name, (fits, words) in OPTIONAL.items():
+        if name in entry and not fits(entry[name]):
+            raise CorpusError(f"{where}: {name}: {str(entry[name])[:60]!a} {words}")
     try:
         SpecifierSet(entry["versions"])
     except InvalidSpecifier:
-        raise CorpusError(f"{path}: entry {number}: versions: {entry['versions']!r} is not like '>=0.5.22'") from None
-    identity = Identity(entry["contract"], entry["target"], entry["field"], entry["kind"])
-    return Known(identity, *(entry[f] for f in FIELDS[4:]), device)
+        raise CorpusError(f"{where}: versions: {entry['versions'][:60]!a} is not like '>=0.5.22'") from None
+    given = {name: entry[name] for name in OPTIONAL if name in entry}
+    given["notes"] = tuple(given.get("notes", ()))
+    return Known(Identity(*(entry[f] for f in IDENTITY)), *(entry[f] for f in FIELDS[4:]), **given)

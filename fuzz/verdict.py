@@ -90,3 +90,11 @@ def exit_code(verdicts: Counter[Kind], unknown_red: int, missing_support: Iterab
     if not executed or verdicts[Kind.ORACLE_SUSPECT] or verdicts[Kind.OUT_OF_MEMORY] or list(missing_support):
         return EXIT_INCONCLUSIVE
     return EXIT_AGREED
+
+
+WORST_FIRST = (EXIT_INTERRUPTED, EXIT_HARNESS, EXIT_DIVERGED, EXIT_USAGE, EXIT_INCONCLUSIVE, EXIT_AGREED)
+
+
+def worst_exit(codes: Iterable[int]) -> int:
+    """Exit code over several parts of a run; of no part it is inconclusive."""
+    return min(codes, key=WORST_FIRST.index, default=EXIT_INCONCLUSIVE)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import click
 
 from fuzz import known as known_
 from fuzz import support
+from fuzz.adapter import Adapter, select
+from fuzz.against import Sides, matching, pairs
 from fuzz.believe import words_for
 from fuzz.campaign import Campaign, Found, Options
 from fuzz.commands.options import (
@@ -19,13 +24,17 @@ from fuzz.commands.options import (
     fresh_folder,
     out_option,
     read_engine,
+    read_sides,
     read_targets,
     seed_option,
 )
 from fuzz.commands.runs import ending, run_finished, run_started
-from fuzz.commands.session import open_session
+from fuzz.commands.session import open_session, provisioned, started
+from fuzz.difference import BOTH_LEGAL
 from fuzz.events import Events
+from fuzz.known import Known
 from fuzz.progress import Display
+from fuzz.supervisor import Session
 from fuzz.verdict import Kind, exit_code
 from oracle import contracts, explain
 
@@ -38,27 +47,83 @@ from oracle import contracts, explain
 @click.option("--max-time", type=Duration(), default="60s", show_default=True, help="Time to fuzz, such as 30m.")
 @click.option("--max-examples", type=click.IntRange(min=1), help="Cases per target at most.")
 @click.option("--continue-on-failure", is_flag=True, help="Go on with a target after its first new divergence.")
+@click.option(
+    "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
+)
 def fuzz(
-    engine, target, contract, device, python, offline, corpus, out, seed, max_time, max_examples, continue_on_failure
-) -> None:
-    """Look for divergences on fresh inputs, shrink and freeze them."""
+    engine, target, contract, device, python, offline, corpus, out, seed, max_time, max_examples, continue_on_failure,
+    against,
+) -> None:  # fmt: skip
+    """Look for divergences on fresh inputs, shrink and freeze them.
+
+    With --against two implementations are shown the same cases. A difference between
+    them is a find, and says which side the reference takes; one in which both are legal
+    is reported and not red.
+    """
+    options = Options(seed, max_time, max_examples, continue_on_failure)
+    if against is not None:
+        sys.exit(_against(engine, against, target, contract, device, python, offline, corpus, out, options))
     spec = read_engine(engine, python)
     adapters = read_targets(spec.name, target, contract)
     known = known_.load(corpus, spec.name)
     support.expected(corpus, spec.name, spec.version or "", device)  # a broken file is said now, not after the run
     folder = fresh_folder(out, "fuzz")
     with open_session(spec, device, python, offline) as session, Events(folder) as events:
-        options = Options(seed, max_time, max_examples, continue_on_failure)
-        run_started(events, session, "fuzz", seed=seed, max_seconds=max_time, max_examples=max_examples)
-        with Display("fuzz") as display:
-            campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
-            with ending() as end:
-                campaign.run()
         listed = support.expected(corpus, spec.name, session.launch.version, device)
-        code = end.exit_code(_code(campaign, listed))
-        _print(campaign, session.launch.version, engine_words(spec, device, python))
-        run_finished(events, code, end, seconds=round(campaign.elapsed_s, 2))
+        code = _run(
+            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python)
+        )
     sys.exit(code)
+
+
+def _against(
+    engine: str, against: str, target: str, contract: str, device: str, python: Path | None, offline: bool,
+    corpus: Path, out: Path | None, options: Options,
+) -> int:  # fmt: skip
+    """The same campaign over pairs of targets; returns the exit code."""
+    left, right = read_sides(engine, against, python)
+    adapters = read_targets(left.name, target, contract)
+    others = matching(select(left.name), against) if right is None else select(right.name)
+    chosen = pairs(adapters, others, same_engine=right is not None and right.name == left.name)
+    if not chosen:
+        raise click.UsageError(
+            f"nothing to compare: no target that --against {against!r} selects has the contract of one that "
+            f"--target {target!r} and --contract {contract!r} select"
+        )
+    support.expected(corpus, left.name, left.version or "", device)
+    folder = fresh_folder(out, "against")
+    with contextlib.ExitStack() as stack:
+        specs = [left] if right is None else [left, right]
+        launches = [provisioned(spec, device, python if spec.local else None, offline) for spec in specs]
+        sessions = [stack.enter_context(started(launch)) for launch in launches]
+        events = stack.enter_context(Events(folder))
+        runs = [set(support.expected(corpus, s.launch.engine, s.launch.version, device)) for s in sessions]
+        listed = [p.adapter.id for p in chosen if all(a.id in r for a, r in zip((p.left, p.right), runs * 2))]
+        sides = Sides(sessions[0], sessions[-1], chosen)
+        again = f"--device {device}" if device != "cpu" else ""
+        title = f"{_name(sessions[0])} against {_name(sessions[-1]) if right else against}"
+        return _run(sides, [p.adapter for p in chosen], options, events, [], listed, title, again, against=against)
+
+
+def _name(session: Session) -> str:
+    return f"{session.launch.engine}=={session.launch.version}"
+
+
+def _run(
+    session: Session | Sides, adapters: list[Adapter], options: Options, events: Events, known: list[Known],
+    listed: list[str], title: str, again: str, **values: Any,
+) -> int:  # fmt: skip
+    """Run the campaign, print, write the last event and return the exit code."""
+    bounds = {"seed": options.seed, "max_seconds": options.max_seconds, "max_examples": options.max_examples}
+    run_started(events, session, "fuzz", **bounds, **values)
+    with Display("fuzz") as display:
+        campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
+        with ending() as end:
+            campaign.run()
+    code = end.exit_code(_code(campaign, listed))
+    _print(campaign, title, again)
+    run_finished(events, code, end, seconds=round(campaign.elapsed_s, 2))
+    return code
 
 
 def _show(display: Display, campaign: Campaign) -> None:
@@ -90,13 +155,13 @@ def _finds(campaign: Campaign) -> list[Found]:
     return [f for s in campaign.states for f in s.found.values()]
 
 
-def _print(campaign: Campaign, version: str, again: str) -> None:
+def _print(campaign: Campaign, title: str, again: str) -> None:
     """The table of targets and each find in words; ``again`` are the options of a
     replay."""
     launch = campaign.session.launch
     width = max(len(s.adapter.id) for s in campaign.states)
     seed, seconds = campaign.options.seed, campaign.elapsed_s
-    click.echo(f"\n{launch.engine}=={version} on {launch.device}, seed {seed}, {seconds:.0f} s")
+    click.echo(f"\n{title} on {launch.device}, seed {seed}, {seconds:.0f} s")
     for s in campaign.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
@@ -105,8 +170,14 @@ def _print(campaign: Campaign, version: str, again: str) -> None:
             continue
         red = sum(n for k, n in s.verdicts.items() if k is not Kind.AGREE and k is not Kind.UNSUPPORTED)
         note = f"  {red} not agreeing" if red else ""
+        note += f"  {s.flags[BOTH_LEGAL]} differ, both legal" if s.flags[BOTH_LEGAL] else ""
         note += f"  stopped: {s.reason}" if s.reason else ""
         click.echo(f"{s.adapter.id:<{width}}  {s.executed:>6} cases  {len(s.behaviours):>2}/{total} behaviours{note}")
+    for s in campaign.states:
+        if s.flags[BOTH_LEGAL]:
+            click.echo(
+                f"\nnot red, both legal: {s.adapter.id}, {s.flags[BOTH_LEGAL]} cases\n  {s.first_claim[BOTH_LEGAL]}"
+            )
     for found in _finds(campaign):
         _print_find(found, again, campaign.session.ready["places"])
     for s in campaign.states:
@@ -130,4 +201,4 @@ def _print_find(found: Found, again: str, places: dict[str, str | None]) -> None
     if found.belief.sibling is not None:
         click.echo(f"  sibling: agrees with {found.belief.sibling_words}")
     if found.frozen:
-        click.echo(f"  again:   specoracle replay {found.frozen} {again}")
+        click.echo(f"  again:   specoracle replay {found.frozen} {again}".rstrip())

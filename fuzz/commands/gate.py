@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
+from fuzz import agreement, support
 from fuzz import corpus as corpus_
 from fuzz import known as known_
-from fuzz import support
+from fuzz.adapter import Adapter, select
 from fuzz.believe import words_for
 from fuzz.commands.options import (
     corpus_option,
@@ -17,45 +21,143 @@ from fuzz.commands.options import (
     engine_words,
     fresh_folder,
     out_option,
-    read_engine,
+    read_engines,
     read_targets,
+    several_engines,
 )
-from fuzz.commands.runs import ending, run_finished, run_started
-from fuzz.commands.session import open_session
+from fuzz.commands.runs import Ending, ending, engine_started, run_finished, run_started, several_started
+from fuzz.commands.session import provisioned, started
+from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
-from fuzz.gate import GateResult
+from fuzz.frozen import FrozenCase
+from fuzz.gate import GateResult, doubt_reference
 from fuzz.gate import gate as run_gate
+from fuzz.known import Known
 from fuzz.progress import Display
-from fuzz.verdict import exit_code
+from fuzz.supervisor import Launch, Session
+from fuzz.verdict import exit_code, worst_exit
+
+TABLE = "agreement.csv"
+Cases = list[tuple[Path, FrozenCase]]
+
+
+@dataclass
+class Part:
+    """One engine of a gate and what became of it. ``end`` is ``None`` for an engine
+    whose turn did not come. Only a ``whole`` corpus says that a listed divergence no
+    longer fires; ``strict`` fails on such entries and on expired ones."""
+
+    spec: EngineSpec
+    launch: Launch
+    adapters: list[Adapter]
+    known: list[Known]
+    cases: Cases
+    whole: bool
+    strict: bool
+    result: GateResult = field(default_factory=GateResult)
+    places: dict[str, str | None] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+    end: Ending | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.launch.engine}=={self.launch.version}"
+
+    @property
+    def code(self) -> int:
+        """The exit code that this engine alone would give."""
+        red = len(self.result.red) + (len(self.stale) if self.strict else 0)
+        return self.end.exit_code(exit_code(self.result.verdicts, red, self.absent))
+
+    @property
+    def stale(self) -> list[tuple[str, Known]]:
+        """Entries of the known list that need a look, with why."""
+        silent = [("silent", k) for k in self.result.silent_known if self.whole]
+        return silent + [("expired", k) for k in self.result.expired_known]
 
 
 @click.command()
-@engine_options
+@partial(engine_options, engine=several_engines)
 @corpus_option
 @out_option
-def gate(engine, target, contract, device, python, offline, corpus, out) -> None:
-    """Replay frozen cases against an engine and decide, for CI."""
-    spec = read_engine(engine, python)
-    adapters = read_targets(spec.name, target, contract)
-    cases = [(p, f) for p, f in corpus_.load(corpus) if any(a.contract == f.contract for a in adapters)]
+@click.option("--strict", is_flag=True, help="Fail too on a listed divergence that expired or no longer fires.")
+def gate(engines, target, contract, device, python, offline, corpus, out, strict) -> None:
+    """Replay frozen cases against one or several engines and decide, for CI.
+
+    Several engines run one after the other and are compared: see OUT/agreement.csv. A
+    reference that all of them contradict alike is ORACLE_SUSPECT, not a divergence.
+    """
+    specs = read_engines(engines, python)
+    chosen = [select(spec.name, target, contract) for spec in specs]
+    if not any(chosen):
+        read_targets(specs[0].name, target, contract)  # says what to do
+    cases = list(corpus_.load(corpus))
     lists = corpus if corpus.is_dir() else corpus_.DEFAULT_CORPUS
-    known = known_.load(lists, spec.name)
-    support.expected(lists, spec.name, spec.version or "", device)  # a broken file is said now, not after the run
+    known = [known_.load(lists, spec.name) for spec in specs]
+    for spec in specs:  # a broken file is said now, not after the run
+        support.expected(lists, spec.name, spec.version or "", device)
     folder = fresh_folder(out, "gate")
-    result = GateResult()
-    with open_session(spec, device, python, offline) as session, Events(folder) as events:
-        run_started(events, session, "gate", corpus=str(corpus), cases=len(cases))
-        total = sum(a.contract == f.contract for a in adapters for _, f in cases)
-        with Display("gate") as display, ending() as end:
-            run_gate(session, adapters, cases, events, known, result, lambda r: _show(display, r, total))
-        listed = support.expected(lists, spec.name, session.launch.version, device)
-        absent = [] if end.reason else _absent(listed, adapters, cases, result)  # a stopped gate is inconclusive anyway
-        code = end.exit_code(exit_code(result.verdicts, len(result.red), absent))
-        paths = {f.name: p for p, f in cases}
-        _print(result, absent, paths, session.ready["places"], engine_words(spec, device, python))
-        _print_counts(result, f"{spec.name}=={session.launch.version}", len(cases))
-        run_finished(events, code, end, verdicts={str(k): n for k, n in result.verdicts.items()})
+    launches = [provisioned(spec, device, python, offline) for spec in specs]
+    parts = [
+        Part(
+            spec,
+            launch,
+            adapters,
+            listed,
+            [c for c in cases if any(a.contract == c[1].contract for a in adapters)],
+            corpus.is_dir(),
+            strict,
+        )  # fmt: skip
+        for spec, launch, adapters, listed in zip(specs, launches, chosen, known, strict=True)
+    ]
+    labels = [part.label for part in parts]
+    if len(set(labels)) < len(labels):
+        raise click.UsageError(f"two of the engines are {max(labels, key=labels.count)}; name each release once")
+    if len(parts) == 1:
+        with started(parts[0].launch) as session, Events(folder) as events:
+            run_started(events, session, "gate", corpus=str(corpus), cases=len(parts[0].cases))
+            _one(parts[0], session, events, lists)
+            code = _finish(parts, events, device, python)
+    else:
+        with Events(folder) as events:
+            met = {frozen.name for part in parts for _, frozen in part.cases}
+            several_started(events, "gate", labels, device, corpus=str(corpus), cases=len(met))
+            _several(parts, events, lists)
+            code = _finish(parts, events, device, python)
     sys.exit(code)
+
+
+def _several(parts: list[Part], events: Events, lists: Path) -> None:
+    """One session after the other; one that cannot be started does not stop the rest."""
+    for part in parts:
+        if not part.adapters:
+            part.end = Ending()  # nothing executed is inconclusive
+            continue
+        with ending() as stopped, started(part.launch) as session:
+            events.about = {"engine": part.launch.engine, "version": part.launch.version}
+            engine_started(events, session)
+            _one(part, session, events, lists)
+        events.about = {}
+        part.end = stopped if stopped.reason else part.end
+        if part.end.interrupted:
+            break
+    with ending():
+        doubt_reference([part.result for part in parts], events)
+    events.about = {}
+
+
+def _one(part: Part, session: Session, events: Events, lists: Path) -> None:
+    total = sum(a.contract == f.contract for a in part.adapters for _, f in part.cases)
+    with Display("gate") as display, ending() as part.end:
+        run_gate(
+            session, part.adapters, part.cases, events, part.known, part.result, lambda r: _show(display, r, total)
+        )
+        for why, entry in part.stale:
+            events.emit("stale", identity=vars(entry.identity), why=why, strict=part.strict)
+    part.places = session.ready["places"]
+    listed = support.expected(lists, part.spec.name, part.launch.version, part.launch.device)
+    # a stopped gate is inconclusive anyway
+    part.absent = [] if part.end.reason else _absent(listed, part.adapters, part.cases, part.result)
 
 
 def _show(display: Display, result: GateResult, total: int) -> None:
@@ -63,11 +165,43 @@ def _show(display: Display, result: GateResult, total: int) -> None:
     display.show(f"{done} of {total}, {len(result.red)} divergences", done / total)
 
 
-def _absent(listed: list[str], adapters: list, cases: list, result: GateResult) -> list[str]:
+def _absent(listed: list[str], adapters: list[Adapter], cases: Cases, result: GateResult) -> list[str]:
     """Listed targets that met cases of their contract and executed none."""
     met = {f.contract for _, f in cases}
     chosen = {a.id for a in adapters if a.contract in met}
     return [t for t in listed if t in chosen and not result.executed[t]]
+
+
+def _finish(parts: list[Part], events: Events, device: str, python: Path | None) -> int:
+    """Print, write the table and the last event, and return the exit code over all."""
+    ran = [part for part in parts if part.end is not None]
+    for part in ran:
+        paths = {f.name: p for p, f in part.cases}
+        if len(parts) > 1:
+            click.echo(f"== {part.label}" + ("" if part.adapters else ": no target matches"))
+        _print(part.result, part.absent, paths, part.places, engine_words(part.spec, device, python))
+        for why, entry in part.stale:
+            until = f" since {entry.expires}" if why == "expired" else ""
+            click.echo(f"known but {'expired' if until else 'no longer fires'}{until}: {entry.identity}")
+        _print_counts(part.result, part.label, len(part.cases))
+    names = {f.name: None for part in parts for _, f in part.cases}
+    stopped = [p.label for p in parts if p.end is None or p.end.reason]
+    rows = agreement.table([a for p in parts for a in p.result.answers], names, [p.label for p in parts], stopped)
+    if len(parts) > 1:
+        click.echo("\n".join(["", *agreement.short(rows)]))
+    end = next((part.end for part in ran if part.end.reason), Ending())
+    code = worst_exit(part.code for part in ran)
+    with ending():
+        events.write(TABLE, agreement.csv_text(rows))
+    run_finished(events, code, end, **_counts(parts))
+    return code
+
+
+def _counts(parts: list[Part]) -> dict[str, Any]:
+    def of(part: Part) -> dict[str, int]:
+        return {str(k): n for k, n in part.result.verdicts.items() if n}
+
+    return {"verdicts": of(parts[0])} if len(parts) == 1 else {"verdicts_by_engine": {p.label: of(p) for p in parts}}
 
 
 def _print(
@@ -87,8 +221,6 @@ def _print(
         click.echo(f"{verdict.kind}: {verdict.target} on {name}: {reason}")
     for identity, names in result.known_red.items():
         click.echo(f"known: {identity} (frozen cases that show it: {len(names)})")
-    for entry in result.silent_known:
-        click.echo(f"known but no longer fires: {entry.identity}")
     for target in absent:
         click.echo(f"inconclusive: {target} is listed in support.toml but did not run: {result.reasons.get(target)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import click
 
 from fuzz.adapter import Adapter, select
 from fuzz.corpus import DEFAULT_CORPUS
+from fuzz.engines.imports import ENGINES
 from fuzz.engines.spec import EngineSpec, parse
 from fuzz.events import FILE as EVENTS_FILE
 
@@ -33,23 +34,35 @@ class Duration(click.ParamType):
         return float(match[1]) * UNITS_S[match[2]]
 
 
-def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def check_device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not re.fullmatch(r"cpu|cuda(:\d+)?", value):
         raise click.BadParameter(f"{value!r} is not cpu, cuda or cuda:N")
     return "cuda:0" if value == "cuda" else value
 
 
-def engine_options(function: Callable) -> Callable:
+SPEC_HELP = "NAME, NAME==VERSION, NAME==local (with --python) or NAME@CHECKOUT"
+one_engine = click.option(
+    "--engine", "engine", default="sglang", show_default=True, metavar="SPEC", help=f"{SPEC_HELP}."
+)
+several_engines = click.option(
+    "--engine", "engines", multiple=True, default=("sglang",), metavar="SPEC",
+    help=f"{SPEC_HELP}; repeatable.  [default: sglang]",
+)  # fmt: skip
+
+
+def engine_options(function: Callable, engine: Callable = one_engine, python: bool = True) -> Callable:
     """``--engine``, ``--target``, ``--contract``, ``--device``, ``--python``, ``--offline``."""
+    interpreter = click.option(
+        "--python", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Interpreter that has torch and the engine.",
+    )  # fmt: skip
     for option in reversed(
         (
-            click.option("--engine", "engine", default="sglang", show_default=True, metavar="SPEC",
-                         help="NAME, NAME==VERSION, NAME==local (with --python) or NAME@CHECKOUT."),
+            engine,
             click.option("--target", default="*", metavar="GLOB", help="Only targets whose id matches."),
             click.option("--contract", default="*", metavar="GLOB", help="Only contracts whose name matches."),
-            click.option("--device", default="cpu", callback=_device, help="cpu, cuda or cuda:N.  [default: cpu]"),
-            click.option("--python", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                         help="Interpreter that has torch and the engine."),
+            click.option("--device", default="cpu", callback=check_device, help="cpu, cuda or cuda:N.  [default: cpu]"),
+            *([interpreter] if python else []),
             click.option("--offline", is_flag=True, help="Never provision what is missing."),
         )
     ):  # fmt: skip
@@ -70,6 +83,18 @@ seed_option = click.option("--seed", default=0, show_default=True, type=click.In
 def read_engine(text: str, python: Path | None) -> EngineSpec:
     """The engine that ``--engine`` names. Raises EngineError."""
     return parse(text, has_python=python is not None)
+
+
+def read_sides(engine: str, against: str, python: Path | None) -> tuple[EngineSpec, EngineSpec | None]:
+    """The engines of a comparison; the second is ``None`` when ``--against`` is a
+    pattern of targets. ``--python`` goes to the sides that are local."""
+    texts = [engine, against] if "==" in against or "@" in against or against in ENGINES else [engine]
+    specs = [parse(t, has_python=python is not None and not re.search(r"==\s*\d", t)) for t in texts]
+    if len(specs) == 2 and specs[0] == specs[1]:
+        raise click.UsageError(f"--engine and --against both name {specs[0]}")
+    if python is not None and not any(spec.local for spec in specs):
+        raise click.UsageError(f"--python goes with NAME==local or NAME@CHECKOUT; {' and '.join(texts)} are neither")
+    return specs[0], specs[1] if len(specs) == 2 else None
 
 
 def read_targets(engine: str, target: str, contract: str) -> list[Adapter]:
@@ -100,6 +125,15 @@ def fresh_folder(out: Path | None, what: str) -> Path:
     if not writable:
         raise click.UsageError(f"--out {folder} cannot be written: {existing} is no folder that you may write to")
     return folder
+
+
+def read_engines(texts: Iterable[str], python: Path | None) -> list[EngineSpec]:
+    """The engines that ``--engine`` names, each once. Raises EngineError."""
+    specs = [read_engine(text, python) for text in texts]
+    for spec in specs:
+        if specs.count(spec) > 1:
+            raise click.UsageError(f"--engine {spec} is named twice")
+    return specs
 
 
 def engine_words(spec: EngineSpec, device: str, python: Path | None) -> str:

@@ -30,9 +30,13 @@ class Ending:
     code: int | None = None
     reason: str | None = None
 
+    @property
+    def interrupted(self) -> bool:
+        return self.code == EXIT_INTERRUPTED
+
     def exit_code(self, code: int) -> int:
         """The exit code of the run whose verdicts alone would give ``code``."""
-        if self.code == EXIT_INTERRUPTED:
+        if self.interrupted:
             return EXIT_INTERRUPTED
         return EXIT_INCONCLUSIVE if self.code is not None and code == EXIT_AGREED else code
 
@@ -53,17 +57,28 @@ def ending() -> Iterator[Ending]:
 
 def run_started(events: Events, session: Session, command: str, **values: Any) -> None:
     """The first event of every run: what, where, with which engine."""
+    events.emit("run_started", command=command, **_engine(session), environment=environment(), **values)
+
+
+def several_started(events: Events, command: str, engines: list[str], device: str, **values: Any) -> None:
+    """The first event of a run over several engines; each gets ``engine_started``."""
+    events.emit("run_started", command=command, engines=engines, device=device, environment=environment(), **values)
+
+
+def engine_started(events: Events, session: Session) -> None:
+    """The first event of one engine in a run over several."""
+    events.emit("engine_started", **_engine(session))
+
+
+def _engine(session: Session) -> dict[str, Any]:
     launch = session.launch
-    events.emit(
-        "run_started",
-        command=command,
-        engine=launch.engine,
-        version=launch.version,
-        device=launch.device,
-        worker={k: v for k, v in session.ready.items() if k not in ("unsupported", "ready", "places")},
-        environment=environment(),
-        **values,
-    )
+    return {
+        "engine": launch.engine,
+        "version": launch.version,
+        "device": launch.device,
+        "worker": {k: v for k, v in session.ready.items() if k not in ("unsupported", "ready", "places")},
+        "places": {target: place for target, place in session.ready["places"].items() if place},
+    }
 
 
 def run_finished(events: Events, code: int, end: Ending, **values: Any) -> None:

@@ -9,18 +9,22 @@ from pathlib import Path
 from fuzz.engines.spec import EngineSpec
 from fuzz.launch import launch_for
 from fuzz.progress import Display
-from fuzz.supervisor import Session
+from fuzz.supervisor import Launch, Session
 
 
-@contextmanager
-def open_session(spec: EngineSpec, device: str, python: Path | None, offline: bool) -> Iterator[Session]:
-    """Provision what is missing, import the engine once, and yield the session.
-    Raises EngineError or SessionError."""
+def provisioned(spec: EngineSpec, device: str, python: Path | None, offline: bool) -> Launch:
+    """Provision what is missing and say how the engine is started. Raises EngineError."""
     with Display(str(spec)) as display:
-        launch = launch_for(
+        return launch_for(
             spec, device=device, python=python, offline=offline,
             progress=lambda text, done: display.show(text, done, stage=True),
         )  # fmt: skip
+
+
+@contextmanager
+def started(launch: Launch) -> Iterator[Session]:
+    """Import the engine once and yield its session. Raises SessionError."""
+    with Display(f"{launch.engine}=={launch.version}") as display:
         display.show("importing the engine", None, stage=True)
         session = Session(launch)
         try:
@@ -33,3 +37,11 @@ def open_session(spec: EngineSpec, device: str, python: Path | None, offline: bo
         yield session
     finally:
         session.close()
+
+
+@contextmanager
+def open_session(spec: EngineSpec, device: str, python: Path | None, offline: bool) -> Iterator[Session]:
+    """Provision what is missing, import the engine once, and yield the session.
+    Raises EngineError or SessionError."""
+    with started(provisioned(spec, device, python, offline)) as session:
+        yield session

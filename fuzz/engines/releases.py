@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from fuzz.engines import imports, layers, tools
 from fuzz.engines.home import Home
 from fuzz.engines.provision import installed
-from fuzz.engines.spec import EngineError, EngineSpec, parse
+from fuzz.engines.spec import EXIT_INCONCLUSIVE, EXIT_USAGE, EngineError, EngineSpec, parse
 
 INDEX_DEADLINE_S = 120
 RANGE = re.compile(r"(?P<name>[^=@]+)==(?P<low>[^.][^=]*?)\.\.(?P<high>[^.].*)")
@@ -60,7 +60,8 @@ def expand(text: str, *, offline: bool = False) -> list[EngineSpec]:
     found = published(low.name, offline=offline)
     inside = [v for v in between(found, low.version, high.version) if v in found]
     if not inside:
-        raise EngineError(f"{text}: no release is {'provisioned' if offline else 'published'} in this range")
+        where, code = ("provisioned", EXIT_INCONCLUSIVE) if offline else ("published", EXIT_USAGE)
+        raise EngineError(f"{text}: no release is {where} in this range", exit_code=code)
     return [parse(f"{low.name}=={v}") for v in inside]
 
 

@@ -1,16 +1,23 @@
-"""What the documents show works: the adapter of CONTRIBUTING.md, word for word,
-runs, agrees, and says so as a target."""
+"""What the documents show works: the adapter of CONTRIBUTING.md, word for word, runs,
+agrees, and says so as a target; the commands of the pages listed here print what is
+shown; the commands of the example workflow exist."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from fuzz.cli import cli
+from tests import documents
 
 pytestmark = pytest.mark.engine
 
@@ -37,3 +44,19 @@ def test_the_adapter_in_contributing_runs_as_printed(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"sglang/my_accept/verify.greedy_chain/correct_drafts +\d\d+ cases", done.stdout)
+
+
+@pytest.mark.parametrize("name", ["report.md", "triage.md", "ci.md"])
+def test_the_commands_of_a_page_print_what_is_shown(tmp_path, name):
+    shutil.copytree(ROOT / "fixtures", tmp_path / "fixtures", ignore=shutil.ignore_patterns("__pycache__"))
+    documents.run((ROOT / "docs" / name).read_text(encoding="utf-8"), tmp_path, timeout_s=600)
+
+
+def test_the_commands_of_the_example_workflow_exist():
+    text = (ROOT / "examples" / "github-actions" / "specoracle.yml").read_text(encoding="utf-8")
+    lines = re.findall(r"^\s*(?:run: )?specoracle (.*)$", text, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        name, *arguments = shlex.split(re.sub(r"\$\{\{.*?\}\}", "--strict", line).replace("$GITHUB_RUN_NUMBER", "1"))
+        with contextlib.suppress(click.exceptions.Exit):
+            cli.commands[name].make_context(name, arguments, resilient_parsing=False)

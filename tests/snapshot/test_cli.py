@@ -21,9 +21,14 @@ RUNS = {
     "help": ["--help"],
     "help-fuzz": ["fuzz", "--help"],
     "help-gate": ["gate", "--help"],
+    "help-matrix": ["matrix", "--help"],
+    "help-bisect": ["bisect", "--help"],
     "help-replay": ["replay", "--help"],
     "help-sweep": ["sweep", "--help"],
     "help-corpus": ["corpus", "--help"],
+    "help-report": ["report", "--help"],
+    "help-triage": ["triage", "--help"],
+    "help-triage-accept": ["triage", "accept", "--help"],
     "no-such-command": ["frobnicate"],
     "no-such-engine": ["fuzz", "--engine", "sglangg"],
     "no-such-version": ["gate", "--engine", "sglang==9.9.9"],
@@ -40,10 +45,27 @@ RUNS = {
     "no-such-corpus": ["corpus", "lint", "--corpus", "nowhere"],
     "no-such-case": ["replay", "nowhere.json"],
     "no-such-run": ["report", "nowhere"],
+    "two-runs-without-a-folder": ["report", "one", "two"],
+    "triage-of-no-run": ["triage", "list", "nowhere"],
+    "triage-of-no-corpus": ["triage", "show", "1", "--corpus", "nowhere"],
+    "triage-of-a-version": ["triage", "list", "--engine", "sglang==0.5.23"],
+    "bad-date": [
+        "triage", "accept", "out", "--identity", "1", "--versions", ">=1", "--reason", "a reason", "--link", "none",
+        "--line", "a.py:1", "--reachable", "never", "--by", "Ada", "--expires", "soon",
+    ],
     "offline": ["gate", "--offline"],
+    "engine-twice": ["gate", "--engine", "sglang==0.5.23", "--engine", "sglang==0.5.23"],
+    "matrix-of-nothing": ["matrix"],
+    "matrix-backwards": ["matrix", "--engine", "sglang==0.5.20..0.5.12", "--offline"],
+    "matrix-offline": ["matrix", "--engine", "sglang==0.5.12..0.5.20", "--offline"],
+    "matrix-local": ["matrix", "--engine", "sglang==local"],
+    "bisect-without-ends": ["bisect", "nowhere.json"],
+    "bisect-no-such-case": ["bisect", "nowhere.json", "--good", "0.5.12", "--bad", "0.5.18"],
+    "against-itself": ["fuzz", "--engine", "sglang==0.5.22", "--against", "sglang==0.5.22"],
+    "against-nothing": ["fuzz", "--against", "nothing*"],
     "not-provisioned": ["engines", "remove", "sglang==0.5.11"],
     "nothing-provisioned": ["engines", "list"],
-}
+}  # fmt: skip
 
 
 def run(arguments: list[str], home: Path, cwd: Path) -> str:

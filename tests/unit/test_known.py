@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
@@ -92,6 +93,15 @@ TABLE = "".join(f'{k} = "{v}"\n' for k, v in ENTRY.items())
         ("[[knwon]]\n" + TABLE, "known: holds"),
         ("[[known]]\n" + TABLE.replace('"missing"', "5"), "entry 1: kind"),
         ("[[known]]\n" + TABLE + 'device = ["cpu"]', "entry 1: device"),
+        ("[[known]]\n" + TABLE + 'expires = "2027-01-31"', "entry 1: expires"),
+        ("[[known]]\n" + TABLE + "expires = 2027-01-31T10:00:00", "entry 1: expires"),
+        ("[[known]]\n" + TABLE + "on = 20270131", "entry 1: on"),
+        ("[[known]]\n" + TABLE + "by = 5", "entry 1: by"),
+        ("[[known]]\n" + TABLE + 'state = "closed"', "entry 1: state"),
+        ("[[known]]\n" + TABLE + "state = []", "entry 1: state"),
+        ("[[known]]\n" + TABLE + 'notes = "x"', "entry 1: notes"),
+        ("[[known]]\n" + TABLE + "notes = [1]", "entry 1: notes"),
+        ("[[known]]\n" + TABLE + "nots = []", "entry 1: 'nots'"),
         ("known = " + "[" * 5000, "not TOML"),
     ],
 )
@@ -103,6 +113,19 @@ def test_a_list_of_another_shape_is_refused_and_named(tmp_path, text, words):
 def test_an_entry_of_one_device_says_nothing_of_others(tmp_path):
     (entry,) = load(write(tmp_path, [ENTRY | {"device": "cuda"}]), "sglang")
     assert entry.covers(entry.identity, "0.5.23", "cuda:1") and not entry.covers(entry.identity, "0.5.23", "cpu")
+
+
+def test_an_entry_expires_the_day_after_its_last(tmp_path):
+    text = "[[known]]\n" + TABLE + 'by = "Ada"\non = 2026-11-29\nexpires = 2027-01-31\nnotes = ["a", "b"]\n'
+    (entry,) = load(raw(tmp_path, text), "sglang")
+    assert (entry.by, entry.on, entry.notes) == ("Ada", date(2026, 11, 29), ("a", "b"))
+    assert not entry.expired(date(2027, 1, 31)) and entry.expired(date(2027, 2, 1))
+    assert entry.covers(entry.identity, "0.5.23", "cpu"), "only --strict minds"
+
+
+def test_a_reopened_entry_covers_nothing(tmp_path):
+    (entry,) = load(raw(tmp_path, "[[known]]\n" + TABLE + 'state = "reopened"'), "sglang")
+    assert not entry.covers(entry.identity, "0.5.23", "cpu")
 
 
 def test_a_list_that_is_no_file_is_refused(tmp_path):
