@@ -4,4 +4,10 @@ releases stands in ``record/``."""
 ADAPTER_MODULES = (
     "fuzz.engines.vllm.greedy_v1",
     "fuzz.engines.vllm.greedy_v2",
+    "fuzz.engines.vllm.sampled_v1",
+    "fuzz.engines.vllm.sampled_v2",
+    "fuzz.engines.vllm.lengths",
+    "fuzz.engines.vllm.lengths_v2",
+    "fuzz.engines.vllm.draft_inputs_v1",
+    "fuzz.engines.vllm.draft_inputs_v2",
 )

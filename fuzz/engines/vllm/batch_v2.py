@@ -17,8 +17,8 @@ from fuzz.engines.vllm.chains import boundaries
 class Batch:
     """``widths`` [B] tokens of each request's block, the current token included.
 
-    ``positions`` [B] is the position of each block's first token; ``seeds`` [B]
-    what each request's coins grow from.
+    ``positions`` [tokens] is the position of each token; ``seeds`` [B] what each
+    request's coins grow from.
     """
 
     def __init__(self, engine: Any, widths: Any, *, temperature: Any, positions: Any, seeds: Any = None):
@@ -36,7 +36,7 @@ class Batch:
 
         self.arguments = (
             boundaries(engine, widths),
-            made(np.asarray(positions)[self.row_of_token] + self.step_of_token, "int64"),
+            made(positions, "int64"),
             made(self.state_of_row, "int32"),
             made(self.state_of_row[self.row_of_token], "int32"),
             made(self.step_of_token, "int32"),

@@ -76,7 +76,7 @@ def forward(engine: Any, case: Any) -> dict[str, Any]:
     metadata = metadata_of(engine, case.block[:, 1:].tolist())
     sampler = engine.symbol("v1.rejection_sampler")(bonus_sampler(engine))
     with counted(engine.symbol("v1.greedy_kernel")) as runs, engine.production():
-        output = sampler(metadata, None, logits, sampling_metadata(engine, rows, greedy=True))
+        output = sampler(metadata, None, logits, sampling_metadata(engine, rows, temperature=np.zeros(rows)))
         parsed = engine.symbol("v1.rejection_sampler").parse_output(output.sampled_token_ids, case.vocabulary)
     engine.require_path(runs.count == 1, "greedy rejection kernel")
     return counts_of([list(r) for r in (parsed[0] if isinstance(parsed, tuple) else parsed)])

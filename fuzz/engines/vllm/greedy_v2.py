@@ -15,12 +15,16 @@ CONTRACT = "verify.greedy_chain"
 FIELDS = ("accepted", "committed", "bonus_token", "emitted")
 
 
+def _positions(case: Any) -> np.ndarray:
+    return (case.pre[:, None] + np.arange(case.block.shape[1])).reshape(-1)
+
+
 @adapter(
     contract=CONTRACT,
     module="gpu_rejection_sampler",
     symbol="rejection_sample",
     observes=FIELDS,
-    needs=("v2.rejection_sample", "v2.rejection_kernel"),
+    needs=("v2.rejection_sample", "v2.rejection_kernel", "v2.coin_module", "v2.noise_module"),
     execution="triton",
     accepts=fits,
     engine="vllm",
@@ -28,9 +32,11 @@ FIELDS = ("accepted", "committed", "bonus_token", "emitted")
 def rejection_sample(engine: Any, case: Any) -> dict[str, Any]:
     """At temperature 0 no coin is drawn; the proposal's logits are not given, as
     with drafts that were chosen greedily."""
+    from fuzz.engines.vllm import streams
+
     rows, width = case.block.shape
-    batch = Batch(engine, np.full(rows, width), temperature=0.0, positions=case.pre)
-    with counted(engine.symbol("v2.rejection_kernel")) as runs, engine.production():
+    batch = Batch(engine, np.full(rows, width), temperature=0.0, positions=_positions(case))
+    with streams.of_engine(engine), counted(engine.symbol("v2.rejection_kernel")) as runs, engine.production():
         sampled, count = engine.symbol("v2.rejection_sample")(
             preferring(engine, case.predicted, case.vocabulary),
             None,
@@ -47,16 +53,18 @@ def rejection_sample(engine: Any, case: Any) -> dict[str, Any]:
     module="gpu_rejection_sampler",
     symbol="probabilistic_rejection_sample",
     observes=FIELDS,
-    needs=("v2.probabilistic", "v2.probabilistic_kernel"),
+    needs=("v2.probabilistic", "v2.probabilistic_kernel", "v2.coin_module", "v2.noise_module"),
     execution="triton",
     accepts=fits,
     engine="vllm",
 )
 def probabilistic(engine: Any, case: Any) -> dict[str, Any]:
+    from fuzz.engines.vllm import streams
+
     rows, width = case.block.shape
-    batch = Batch(engine, np.full(rows, width), temperature=0.0, positions=case.pre)
+    batch = Batch(engine, np.full(rows, width), temperature=0.0, positions=_positions(case))
     proposal = engine.torch.zeros(batch.states, max(width - 1, 1), case.vocabulary, device=engine.device)
-    with counted(engine.symbol("v2.probabilistic_kernel")) as runs, engine.production():
+    with streams.of_engine(engine), counted(engine.symbol("v2.probabilistic_kernel")) as runs, engine.production():
         sampled, count = engine.symbol("v2.probabilistic")(
             preferring(engine, case.predicted, case.vocabulary),
             proposal,

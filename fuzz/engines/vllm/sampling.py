@@ -23,14 +23,14 @@ def bonus_sampler(engine: Any) -> Any:
     return engine.symbol("v1.sampler")()
 
 
-def sampling_metadata(engine: Any, rows: int, *, greedy: bool, generators: Any = None) -> Any:
-    """Sampling metadata of ``rows`` requests, all greedy or all at temperature 1."""
-    torch = engine.torch
-    none = torch.empty(0, device=engine.device)
+def sampling_metadata(engine: Any, rows: int, *, temperature: Any, generators: Any = None) -> Any:
+    """Sampling metadata of ``rows`` requests; ``temperature`` [B], 0 for a greedy one."""
+    none = engine.torch.empty(0, device=engine.device)
+    greedy = np.asarray(temperature) == 0
     return engine.symbol("v1.sampling_metadata")(
-        temperature=None if greedy else torch.ones(rows, device=engine.device),
-        all_greedy=greedy,
-        all_random=not greedy,
+        temperature=None if greedy.all() else engine.tensor(temperature, "float32", contiguous=True),
+        all_greedy=bool(greedy.all()),
+        all_random=not greedy.any(),
         generators=generators or {},
         frequency_penalties=none,
         presence_penalties=none,
