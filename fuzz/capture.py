@@ -80,6 +80,8 @@ def _host(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     value = _host(value)
+    if dataclasses.is_dataclass(value):
+        return case_.to_plain(value)
     if isinstance(value, (list, tuple)):
         return [_listed(v) for v in value]
     return value.tolist() if hasattr(value, "tolist") else value
