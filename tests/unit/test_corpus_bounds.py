@@ -63,7 +63,7 @@ def test_a_hostile_integer_anywhere_is_refused_or_expands(name):
                 for length in outcome.get("post", outcome.get("published", [])):
                     assert length <= MAX_LENGTH + 64
                 # Only lengths and a seed may be that large; an index or a size may not.
-                assert path[-1] in ("pre", "seed", "race_seed", "gap", "vocabulary"), (path, value)
+                assert path[-1] in ("pre", "position", "seed", "race_seed", "gap", "vocabulary"), (path, value)
     assert accepted < 400
 
 
