@@ -7,22 +7,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: fuzz test browser bench lint clean
+.PHONY: fuzz test tools bench lint clean
 
 fuzz: $(STAMP)
 	$(BIN)/specoracle fuzz --engine "$(ENGINE)" --max-time $(TIME) --seed $(SEED)
 
-test: $(STAMP) browser
+test: $(STAMP) tools
 	$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/quality tests/snapshot
 	$(BIN)/python -m pytest tests/e2e
 
-# The pages of the report are tested in a browser. Where there is none and we may
-# install Debian's, we do; elsewhere the tests say what is missing.
-browser:
-	@{ command -v chromium || command -v chromium-browser || command -v google-chrome || test -n "$$CHROMIUM"; } >/dev/null || \
-	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
-	  echo "no Chromium and none can be installed: the browser tests will fail" >&2
+# Tests need a browser (the report's pages) and a compiler with ninja (the n-gram trie that
+# SGLang ships as C++). Where one is missing and we may install Debian's, we do; elsewhere
+# the tests say what is missing.
+tools:
+	@need=""; \
+	command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$CHROMIUM" || need="chromium"; \
+	command -v g++ >/dev/null || need="$$need g++"; command -v ninja >/dev/null || need="$$need ninja-build"; \
+	test -z "$$need" || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \
+	  echo "missing and not to be installed here:$$need; the tests that need it will fail" >&2
 
 bench: $(STAMP)
 	$(BIN)/specoracle bench --engine "$(ENGINE)"
