@@ -35,7 +35,9 @@ from oracle.contract import InvalidCase
 from oracle.verify.rows import Row, sparse
 
 VERSION = 1
-MAX_ARRAY_BYTES = 64 << 20  # of one field of an .npz: a small file may unpack to anything
+MAX_ARRAY_BYTES = 64 << 20  # of all fields of an .npz: a small file may unpack to anything
+MAX_ELEMENTS = 1 << 23  # of one field; as a list each takes some 30 bytes
+MAX_DEPTH = 8  # of a field's dotted name; no case is nested that deep
 # What the readers of zip and NumPy raise for bytes that are neither: they promise no one error.
 NPZ_ERRORS = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, NotImplementedError, OSError, RuntimeError,
@@ -116,11 +118,11 @@ def _json(raw: bytes, where: str) -> tuple[str, dict[str, Any]]:
 def _npz(raw: bytes, where: str) -> tuple[str, dict[str, Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            huge = [i.filename for i in archive.infolist() if i.file_size > MAX_ARRAY_BYTES]
-        if huge:
-            raise CorpusError(f"{where}: {huge[0]!a}: unpacks to more than {MAX_ARRAY_BYTES >> 20} MiB")
+            size = sum(i.file_size for i in archive.infolist())
+        if size > MAX_ARRAY_BYTES:
+            raise CorpusError(f"{where}: unpacks to more than {MAX_ARRAY_BYTES >> 20} MiB")
         with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-            fields = {name: arrays[name].tolist() for name in arrays.files}
+            fields = {name: _bounded(arrays[name]).tolist() for name in arrays.files}
     except NPZ_ERRORS as error:
         raise CorpusError(f"{where}: is no .npz of plain arrays: {str(error)[:100]!a}") from None
     if fields.pop("capture", None) != VERSION or "contract" not in fields:
@@ -128,10 +130,20 @@ def _npz(raw: bytes, where: str) -> tuple[str, dict[str, Any]]:
     return str(fields.pop("contract")), fields
 
 
+def _bounded(array: np.ndarray) -> np.ndarray:
+    """The array, unless it has more elements than bytes: such a one costs nothing in a
+    file and everything as a list."""
+    if array.size > MAX_ELEMENTS or (array.size and not array.itemsize):
+        raise ValueError(f"an array of {array.size} elements")
+    return array
+
+
 def _nested(fields: dict[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in fields.items():
         *parents, leaf = name.split(".")
+        if len(parents) >= MAX_DEPTH:
+            raise InvalidCase(f"{name[:60]}: is nested deeper than {MAX_DEPTH} fields")
         place = nested
         for parent in parents:
             place = place.setdefault(parent, {})
@@ -156,6 +168,8 @@ def _plain(cls: Any, value: Any, where: str) -> Any:
         parts = _records(value, where) if isinstance(value, dict) else value
         return [_plain(typing.get_args(cls)[0], part, f"{where}[{i}]") for i, part in enumerate(parts)]
     if cls is float and type(value) in (int, float):
+        if type(value) is int and abs(value) > 2**53:
+            raise InvalidCase(f"{where}: is too large for a number with a point")
         return case_.to_plain(math.nan if value != value else float(value))
     return value
 

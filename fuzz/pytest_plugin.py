@@ -10,6 +10,7 @@ plugin does nothing. The engine runs in its own process, started by the first it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -33,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "specoracle: a frozen case of specoracle on a target")
-    if config.getoption(ENGINE):
+    if config.getoption(ENGINE) is not None:
         config.stash[_RUN] = _Run(config)
 
 
@@ -47,9 +48,18 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     if _RUN in config.stash:
         collector = FrozenCases.from_parent(session, name="specoracle", nodeid="specoracle")
         ours = list(collector.collect())
+        if not ours:
+            raise pytest.UsageError("no frozen case fits a target that --specoracle-* selects, so nothing was tested")
         items.extend(ours)
         report = pytest.CollectReport(collector.nodeid, "passed", None, ours)
         config.hook.pytest_collectreport(report=report)  # or "collected N items" would not count them
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Frozen cases were asked for and none was executed: that is no pass."""
+    run = session.config.stash.get(_RUN, None)
+    if run is not None and run.skipped and not run.executed and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 class FrozenCases(pytest.Collector):
@@ -94,6 +104,8 @@ class _Run:
         from fuzz.frozen import CorpusError
 
         option = config.getoption
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", option("specoracle_device")):
+            raise pytest.UsageError(f"--specoracle-device {option('specoracle_device')!r} is none of cpu, cuda, cuda:N")
         self._python = Path(option("specoracle_python")) if option("specoracle_python") else None
         self._device, self._offline = option("specoracle_device"), option("specoracle_offline")
         folder = Path(option("specoracle_corpus") or corpus.DEFAULT_CORPUS)
@@ -111,6 +123,7 @@ class _Run:
         if not self._adapters:
             raise pytest.UsageError(f"no target of {self.spec.name} matches the globs of --specoracle-*")
         self._session: Any = None
+        self.executed = self.skipped = 0
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
         """Every frozen case with every target of its contract whose domain it fits."""
@@ -154,9 +167,11 @@ class _Run:
         session = self.session()
         version, device = session.launch.version, session.launch.device
         answer = replay(session, adapter, frozen)
+        unsupported = answer.verdict.kind is Kind.UNSUPPORTED
+        self.skipped, self.executed = self.skipped + unsupported, self.executed + (not unsupported)
         if answer.result is Result.FIXED:
             return
-        if answer.verdict.kind is Kind.UNSUPPORTED:
+        if unsupported:
             reason = answer.verdict.evidence["reason"]
             if adapter.id in self._listed(version):
                 raise Divergence(f"support.toml lists {adapter.id} for {version}, but it did not run: {reason}")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fuzz import corpus
 from fuzz.executor import Columns
 from fuzz.presentation import PLAIN, Presentation, present, undo
@@ -58,13 +60,10 @@ def assert_conforms(
         if accepts(columns) is not None:
             return
         ran += 1
-        returned = _lists(rule, plain(function(columns)))
+        returned = _fields(rule, function(columns))
         missing = set(observes or ()) - set(returned)
         if missing:
             raise NotConforming(f"returned no {', '.join(sorted(missing))}")
-        unknown = set(returned) - {f.name for f in rule.fields}
-        if unknown:
-            raise NotConforming(f"{', '.join(sorted(unknown))}: no field of {contract}")
         observed = undo(rule, case, how, returned)
         found = judge(rule, rule.run(case)[0], observed, rounding_ulp)
         if not found.agrees:
@@ -82,10 +81,34 @@ def assert_conforms(
     return ran
 
 
-def _lists(rule: Contract, returned: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as lists, but for the fields that are compared as arrays."""
-    arrays = {f.name for f in rule.fields if f.axis == "array"}
-    return {k: v.tolist() if k not in arrays and hasattr(v, "tolist") else v for k, v in returned.items()}
+def _fields(rule: Contract, returned: Any) -> dict[str, Any]:
+    """What the function returned, as a worker would send it: plain values, and arrays for
+    the fields that are compared as arrays. Raises NotConforming for anything else."""
+    if not isinstance(returned, dict) or not returned:
+        raise NotConforming(f"returned {type(returned).__name__} {str(returned)[:60]!r}, not a dict of outcome fields")
+    axes = {f.name: f.axis for f in rule.fields}
+    unknown = [str(name) for name in returned if name not in axes]
+    if unknown:
+        raise NotConforming(f"{', '.join(sorted(unknown))}: no field of {rule.name}")
+    return {name: _value(name, axes[name], plain(value)) for name, value in returned.items()}
+
+
+def _value(name: str, axis: str, value: Any) -> Any:
+    if axis == "array":
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise NotConforming(f"{name}: must be an array of numbers, found {type(value).__name__}")
+        return array
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if axis == "request" and not isinstance(value, list):
+        raise NotConforming(f"{name}: must hold one entry a request, found {type(value).__name__}")
+    if not _is_plain(value):
+        raise NotConforming(f"{name}: must hold numbers, strings and lists of them, found {str(value)[:60]}")
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, (bool, int, float, str))
 
 
 def _with_hypothesis(contract: str, check: Callable[[Any, Presentation], None], max_examples: int) -> None:

@@ -92,6 +92,25 @@ def test_wrong_options_are_usage_errors(site, tmp_path):
         (["--specoracle-engine", "nothing"], "unknown engine 'nothing'"),
         (acme("--specoracle-contract", "nothing*"), "no target of acme matches"),
         (acme("--specoracle-corpus", "nowhere"), "no such folder"),
+        (acme("--specoracle-device", "bogus"), "'bogus' is none of cpu"),
+        (["--specoracle-engine", ""], "unknown engine ''"),
     ):
         done = plugin(site, tmp_path, *arguments)
         assert done.returncode == 4 and words in done.stderr, done.stdout + done.stderr
+
+
+def test_nothing_executed_is_no_pass(site, tmp_path):
+    """No case that fits is a usage error; only skips end like a run without tests."""
+    (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
+    corpus = tmp_path / "corpus"
+    shutil.copytree(ROOT / "fixtures" / "commit.lengths", corpus / "commit.lengths")
+    done = plugin(site, tmp_path, *acme("--specoracle-corpus", str(corpus)))
+    assert done.returncode == 4 and "nothing was tested" in done.stdout + done.stderr
+    gone = tmp_path / "site"
+    shutil.copytree(site, gone)
+    module = gone / "acme_specoracle" / "__init__.py"
+    code = module.read_text(encoding="utf-8")
+    never = "    from fuzz.adapter import Unsupported\n\n    raise Unsupported('never here')\n"
+    module.write_text(code.replace("    import acme\n", never), encoding="utf-8")
+    record = plugin(gone, tmp_path, *acme("-k", "none-accepted or test_own"))
+    assert record.returncode == 5 and "1 passed, 1 skipped" in record.stdout, record.stdout

@@ -2,6 +2,7 @@
 
 import json
 import random
+import zipfile
 
 import numpy as np
 import pytest
@@ -109,3 +110,27 @@ def test_json_holds_numbers_that_are_none(tmp_path):
     assert "NaN" in path.read_text() and json.loads(path.read_text())
     with pytest.raises(InvalidCase, match="vocabulary"):
         capture.read(path)
+
+
+def test_small_files_that_ask_for_everything_are_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", capture=np.array(1), contract=np.array("verify.greedy_chain"))
+    with zipfile.ZipFile(tmp_path / "x.npz", "a") as archive, archive.open("grid.npy", "w") as file:
+        header = {"descr": "<U0", "fortran_order": False, "shape": (300_000_000,)}  # elements without a byte
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(CorpusError, match="no .npz of plain arrays"):
+        capture.read(tmp_path / "x.npz")
+    many = {f"f{i}": np.zeros(20_000_000, dtype=np.int8) for i in range(4)}
+    np.savez_compressed(tmp_path / "y.npz", capture=np.array(1), contract=np.array("verify.greedy_chain"), **many)
+    with pytest.raises(CorpusError, match="unpacks to more than 64 MiB"):
+        capture.read(tmp_path / "y.npz")
+
+
+def test_a_name_nested_without_end_and_a_huge_number_are_named(tmp_path):
+    path = tmp_path / "x.json"
+    for fields, words in (
+        ({"requests" + ".a" * 3000: [1]}, "nested deeper than 8"),
+        ({"threshold_single": 10**400}, "too large"),
+    ):
+        path.write_text(json.dumps({"capture": 1, "contract": "verify.tree_sampling", "fields": fields}))
+        with pytest.raises(InvalidCase, match=words):
+            capture.read(path)

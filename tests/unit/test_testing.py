@@ -60,3 +60,18 @@ def test_nothing_tested_is_an_error():
         assert_conforms(accept, contract="verify.greedy_chain", accepts=lambda case: "never", max_examples=5)
     with pytest.raises(KeyError, match="no contract"):
         assert_conforms(accept, contract="verify.nothing")
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [None, {}, [], "accepted", {"accepted": None}, {"accepted": 3}, {"accepted": {1, 2}}, {"accepted": [object()]},
+     {"accepted": [1j]}, {1: 2}, {"accepted": (i for i in range(3))}, {"accepted": [None]}],
+)  # fmt: skip
+def test_what_is_no_outcome_is_named(returned):
+    with pytest.raises(NotConforming):
+        assert_conforms(lambda case: returned, contract="verify.greedy_chain", max_examples=1)
+
+
+def test_an_array_field_must_hold_numbers():
+    with pytest.raises(NotConforming, match="state: must be an array of numbers"):
+        assert_conforms(lambda case: {"state": object()}, contract="commit.state_scatter", max_examples=1)
