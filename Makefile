@@ -14,7 +14,7 @@ fuzz: $(STAMP)
 
 test: $(STAMP) tools
 	$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/quality tests/snapshot
-	$(BIN)/python -m pytest tests/e2e
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/e2e
 
 # Tests need a browser (the report's pages) and a compiler with ninja (the n-gram trie that
 # SGLang ships as C++). Where one is missing and we may install Debian's, we do; elsewhere
