@@ -25,7 +25,7 @@ from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
 from fuzz.events import Events, EventsError
 from fuzz.executor import prepare, send
-from fuzz.frozen import ENGINE
+from fuzz.frozen import ENGINE, CorpusError
 from fuzz.known import Known
 from fuzz.presentation import Presentation
 from fuzz.shrink import MAX_SECONDS
@@ -254,7 +254,7 @@ class Campaign:
             state.verdicts[verdict.kind] -= 1
             state.verdicts[belief.kind] += 1
             self.events.rejudge(replace(verdict, kind=belief.kind, evidence=belief.verdict.evidence))
-        frozen = self._freeze(state, belief) if known is None and belief.kind is not Kind.FLAKY else None
+        frozen = None if belief.kind is Kind.FLAKY else self._frozen(state, belief, listed=known is not None)
         state.found[verdict.identity] = Found(verdict.identity, belief.verdict, belief, frozen, known)
         self.events.emit(
             "found", target=state.adapter.id, contract=state.adapter.contract, verdict=str(belief.kind),
@@ -277,7 +277,17 @@ class Campaign:
             lambda c, h, m: self._execute(state, c, h, m), min(MAX_SECONDS, max(LEAST_SHRINK_S, left)),
         )  # fmt: skip
 
-    def _freeze(self, state: TargetState, belief: Belief) -> Path:
+    def _frozen(self, state: TargetState, belief: Belief, listed: bool) -> Path | None:
+        """The file of a find. A listed one is frozen as it was drawn, so that a report
+        can show it; one too large for a file is still reported."""
+        if not listed:
+            return self._freeze(state, belief, {})
+        try:
+            return self._freeze(state, belief, {"listed": "as it was drawn, not shrunk"})
+        except CorpusError:
+            return None
+
+    def _freeze(self, state: TargetState, belief: Belief, more: dict[str, str]) -> Path:
         # Of two sides that were compared, the file names the one that the reference does
         # not take: there a replay fails.
         launch = self.session.launch
@@ -291,6 +301,7 @@ class Campaign:
             "date": time.strftime("%Y-%m-%d"),
             "seed": self.options.seed,
             "identity": str(belief.verdict.identity),
+            **more,
         }
         # The symbol is in it, so that two targets that share a case keep a file each.
         words = f"{state.adapter.module} {state.adapter.symbol} {belief.verdict.identity.kind}".lower()

@@ -94,7 +94,7 @@ REQUIRED: dict[str, Shape] = {
 OF_ONE: Shape = {"engine": _text, "version": _text}  # in a run over several engines: of which the event speaks
 OPTIONAL: dict[str, Shape] = {
     "run_started": {"engines": _engines},
-    "start": OF_ONE,
+    "start": {"evidence": _object, **OF_ONE},
     "end": {
         "identity": _identity, "evidence": _object, "behaviours": _texts, "production_s": _seconds, "known": _flag,
         "flags": _texts,

@@ -2,7 +2,8 @@
 several engines one suite a contract and engine.
 
 Red verdicts are failures, harness faults and unfinished cases are errors, and a
-target that executed nothing is skipped with its reason. A case that was started
+target that executed nothing is skipped with its reason, also one that had no turn
+before the run ended. A case that was started
 and never ended (the run was killed) is an error of its target. A red that is
 listed as known is no failure; ``known`` counts such cases. When the
 run judged an identity again (it did not repeat, or no sibling agrees), its cases
@@ -23,11 +24,14 @@ from xml.etree import ElementTree
 
 from reports.events import FAILURES, STALE, parts, read
 from reports.files import put
+from reports.text import many
 
 ERRORS = frozenset({"HARNESS_ERROR", "ORACLE_SUSPECT", "OUT_OF_MEMORY", "INVALID_CASE"})
 SAID = ("where", "expected", "observed", "message", "reason", "how", "rate")
 SAID_BESIDE_A_CLAIM = ("rate", "reason")
 OUTSIDE = "outside"  # how the failure of a sweep begins that the target's domain explains
+NOT_REACHED = "NOT_REACHED"  # no verdict: the run ended before it asked the target
+NOT_REACHED_WORDS = "not reached: the run ended before its turn"
 MAX_SHOWN = 20  # failures spelled out per target
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -62,7 +66,7 @@ def _engine(root: ElementTree.Element, events: list[dict[str, Any]], several: bo
     open_cases: dict[int, dict[str, Any]] = {}
     for event in events:
         if event["event"] == "start":
-            open_cases[event["case"]] = event
+            open_cases[event["case"]] = {k: event[k] for k in ("case", "target")}
         elif event["event"] == "end":
             open_cases.pop(event["case"], None)
             ends[event["target"]].append(_judged_again(event, again))
@@ -75,13 +79,19 @@ def _engine(root: ElementTree.Element, events: list[dict[str, Any]], several: bo
     by_contract: dict[str, list[str]] = defaultdict(list)
     for target, cases in ends.items():
         by_contract[cases[0]["contract"]].append(target)
+    reasons = unasked(events)
+    for target, (contract, _) in reasons.items():
+        by_contract[contract].append(target)
     for contract in sorted({*by_contract, *swept}):
         suite = ElementTree.SubElement(root, "testsuite", name=clean(engine + contract))
         properties = ElementTree.SubElement(suite, "properties")
         for key in ("engine", "version", "device", "seed"):
             if key in run:
                 _property(properties, key, run[key])
-        counts = [_testcase(suite, contract, t, ends[t]) for t in sorted(by_contract[contract])]
+        counts = [
+            _unasked(suite, contract, t, reasons[t][1]) if t in reasons else _testcase(suite, contract, t, ends[t])
+            for t in sorted(by_contract[contract])
+        ]
         counts += [_sweep(suite, contract, e) for e in sorted(swept[contract], key=lambda e: e["target"])]
         reached = {b for t in by_contract[contract] for e in ends[t] for b in e.get("behaviours", [])}
         _property(properties, "behaviours", " ".join(sorted(reached)))
@@ -120,6 +130,20 @@ def contract_of(target: str) -> str:
     return parts[2] if len(parts) == 4 else "unknown"
 
 
+def unasked(events: list[dict[str, Any]]) -> dict[str, tuple[str, str | None]]:
+    """Contract and reason of each target of which the run says how it did, and that it
+    was asked nothing; without a reason it had no turn."""
+    asked = {e["target"] for e in events if e["event"] in ("start", "end", "swept")}
+    said = (e for e in events if e["event"] == "target" and e["target"] not in asked)
+    return {e["target"]: (e["contract"], e.get("reason")) for e in said}
+
+
+def _unasked(suite: ElementTree.Element, contract: str, target: str, reason: str | None) -> str:
+    """Add a target that was asked nothing."""
+    case = _open(suite, contract, target, 0.0, {"cases": 0})
+    return _ended(case, "skipped", None, reason or NOT_REACHED_WORDS)
+
+
 def _testcase(suite: ElementTree.Element, contract: str, target: str, cases: list[dict[str, Any]]) -> str | None:
     """Add one target and say how it ended: failure, error, skipped or None."""
     reached = sorted({b for e in cases for b in e.get("behaviours", [])})
@@ -134,7 +158,7 @@ def _testcase(suite: ElementTree.Element, contract: str, target: str, cases: lis
         message = "; ".join(sorted({_identity(e) for e in failures}))
         return _ended(case, "failure", failures[0]["verdict"], message, map(_line, failures[:MAX_SHOWN]))
     if errors:
-        return _ended(case, "error", errors[0]["verdict"], f"{len(errors)} cases", map(_line, errors[:MAX_SHOWN]))
+        return _ended(case, "error", errors[0]["verdict"], many(len(errors), "case"), map(_line, errors[:MAX_SHOWN]))
     if all(e["verdict"] == "UNSUPPORTED" for e in cases):
         return _ended(case, "skipped", None, cases[0].get("evidence", {}).get("reason", ""))
     return None

@@ -12,13 +12,15 @@ from typing import Any
 
 from reports import severity
 from reports.events import STALE
+from reports.junit import NOT_REACHED, NOT_REACHED_WORDS
 from reports.model import Divergence, Run, Target, View
-from reports.text import one_line
+from reports.text import many, one_line
 
 MAX_CHARACTERS = 65_000  # a comment may have 65,536
 MAX_ENGINES = 8
 MAX_NEW = 15
 MAX_KNOWN = 6
+MAX_NAMES = 3  # of targets that had no turn
 MAX_SHORT = 6  # lines of any other list
 CELL = 160  # characters of a cell
 SHELL = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@=/+-]{0,300}\Z")  # what is safe to paste, and names no machine
@@ -32,14 +34,14 @@ def markdown(view: View) -> str:
     doubted = [d for d in view.divergences if not d.known and d.verdict == "ORACLE_SUSPECT"]
     lines = [f"## specoracle: {_headline(view, new)}", "", *_engines(view)]
     if new:
-        lines += ["", f"### {_many(len(new), 'new divergence')}", ""]
+        lines += ["", f"### {many(len(new), 'new divergence')}", ""]
         lines += ["| severity | target | what | cases |", "|---|---|---|---:|", *map(_row, new[:MAX_NEW])]
         lines += _more(len(new) - MAX_NEW) + _again(new)
     lines += _list("Known, listed, not failing", [_known(d) for d in known], MAX_KNOWN)
     lines += _list("Suspect: the reference or the adapter may be wrong", [_known(d) for d in doubted], MAX_SHORT)
     lines += _list("Known list", [_stale(e) for r in view.runs for e in r.stale], MAX_SHORT)
     lines += _list("Near ties, which agree", [_tie(t) for t in view.targets if t.near_ties], MAX_SHORT)
-    lines += _list("Not finished", [w for t in view.targets for w in _troubles(t)], MAX_SHORT)
+    lines += _list("No verdict", _unreached(view) + [w for t in view.targets for w in _troubles(t)], MAX_SHORT)
     text = "\n".join(lines) + "\n"
     return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 2].rpartition("\n")[0] + "\n"
 
@@ -47,7 +49,7 @@ def markdown(view: View) -> str:
 def _headline(view: View, new: list[Divergence]) -> str:
     codes = [r.finished.get("exit") if r.finished is not None else None for r in view.runs]
     if new:
-        return f"{_many(len(new), 'new divergence')}"
+        return f"{many(len(new), 'new divergence')}"
     if 1 in codes:
         return "failed"
     if any(code is None for code in codes):
@@ -63,8 +65,10 @@ def _engines(view: View) -> list[str]:
     for run in view.runs[:MAX_ENGINES]:
         mine = [t for t in view.targets if t.run is run]
         agree = sum(t.verdicts["AGREE"] for t in mine)
-        unsupported = sum(not t.executed for t in mine)
-        counts = [len(mine) - unsupported, sum(t.executed for t in mine), agree, sum(t.red - t.known for t in mine)]
+        words = [t.word for t in mine]
+        unsupported = words.count("UNSUPPORTED")
+        asked = len(mine) - unsupported - words.count(NOT_REACHED)
+        counts = [asked, sum(t.executed for t in mine), agree, sum(t.red - t.known for t in mine)]
         counts += [sum(t.known for t in mine), unsupported]
         cells = [code(run.label), code(run.device), code(_about(run)), *map(str, counts)]
         lines.append(f"| {' | '.join(cells)} |")
@@ -101,7 +105,7 @@ def _again(new: list[Divergence]) -> list[str]:
 
 
 def _known(divergence: Divergence) -> str:
-    return f"{code(' | '.join(divergence.identity[1:]))}, {_many(divergence.count, 'case')}"
+    return f"{code(' | '.join(divergence.identity[1:]))}, {many(divergence.count, 'case')}"
 
 
 def _stale(event: dict[str, Any]) -> str:
@@ -112,7 +116,16 @@ def _stale(event: dict[str, Any]) -> str:
 def _tie(target: Target) -> str:
     margin = target.least_margin_ulp
     least = "" if margin is None else f", the least margin {margin:.3g} ULP"
-    return f"{code(target.id)}, {_many(target.near_ties, 'case')}{least}"
+    return f"{code(target.id)}, {many(target.near_ties, 'case')}{least}"
+
+
+def _unreached(view: View) -> list[str]:
+    """One line for all targets that had no turn."""
+    names = [code(t.id) for t in view.targets if t.word == NOT_REACHED]
+    if not names:
+        return []
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return [f"{many(len(names), 'target')} {NOT_REACHED_WORDS}: {', '.join(names[:MAX_NAMES])}{more}"]
 
 
 def _troubles(target: Target) -> list[str]:
@@ -139,10 +152,6 @@ def _more(count: int, bullet: str = "") -> list[str]:
     if count <= 0:
         return []
     return [f"{bullet}and {count} more"] if bullet else ["", f"and {count} more"]
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def code(value: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from oracle import contracts
 from reports import severity
 from reports.events import FAILURES, parts, read
-from reports.junit import contract_of
+from reports.junit import NOT_REACHED, contract_of
 
 Event = dict[str, Any]
 Identity = tuple[str, str, str, str]  # contract, target, field, kind
@@ -24,6 +24,7 @@ NOT_EXECUTED = frozenset({"UNSUPPORTED", "INVALID_CASE"})
 TROUBLE = frozenset({"HARNESS_ERROR", "OUT_OF_MEMORY", "INVALID_CASE", "UNFINISHED"})
 WORST_FIRST = ("CRASH", "HANG", "DIVERGE", "FLAKY", "ORACLE_SUSPECT")
 SHARE_OF_BOUND = "error_of_bound"  # in evidence: error as a fraction of the bound, where one was computed
+MAX_NUMBER = 1e300  # of a margin or share; a larger integer is no float
 MAX_TROUBLES = 20  # of one target
 MAX_FROZEN = 30  # frozen cases that are looked at for the smallest one that shows a divergence
 
@@ -84,11 +85,14 @@ class Target:
 
     @property
     def word(self) -> str:
-        """The one verdict that stands for the target."""
+        """The one verdict that stands for the target; one that was asked nothing, for no
+        reason of its own, has none."""
         for verdict in (*WORST_FIRST, *sorted(TROUBLE)):
             if self.verdicts[verdict]:
                 return verdict
-        return "AGREE" if self.executed else "UNSUPPORTED"
+        if self.executed:
+            return "AGREE"
+        return "UNSUPPORTED" if self.reasons or self.stopped else NOT_REACHED
 
     @property
     def not_reached(self) -> list[str]:
@@ -219,6 +223,8 @@ def _judged(end: Event, again: dict[Any, Event]) -> Event:
 
 
 def _targets(run: Run, events: list[Event]) -> list[Target]:
+    """What each target was asked. Of a case in flight no more is believed than which it
+    was."""
     again, found, in_flight = _again(events), {}, {}
 
     def of(event: Event) -> Target:
@@ -227,7 +233,7 @@ def _targets(run: Run, events: list[Event]) -> list[Target]:
 
     for event in events:
         if event["event"] == "start":
-            in_flight[event["case"]] = event
+            in_flight[event["case"]] = {k: event[k] for k in ("case", "target")}
         elif event["event"] == "end":
             in_flight.pop(event["case"], None)
             _count(of(event), _judged(event, again))
@@ -260,7 +266,7 @@ def _count(target: Target, end: Event) -> None:
 
 
 def _extreme(choose: Any, a: float | None, b: Any) -> float | None:
-    if type(b) not in (int, float) or b != b:  # NaN orders with nothing
+    if type(b) not in (int, float) or not abs(b) < MAX_NUMBER:  # false for NaN, which orders with nothing
         return a
     return b if a is None else choose(a, b)
 

@@ -1,6 +1,7 @@
 """CSV or Parquet for people who analyse, written with pandas.
 
-``verdicts``: a row a case (a sweep: a row a target), with what a red turned out to be.
+``verdicts``: a row a case (a sweep: a row a target), with what a red turned out to be;
+a target that was asked nothing has a row without a case and with 0 ``rows``.
 ``divergences``: a row an identity and run. ``behaviours``: a row a behaviour of each
 target, ``cases`` 0 when it was never shown. Text that a spreadsheet would take for a
 formula gets a quote in front; numbers stay numbers.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reports import severity
 from reports.events import parts, read
 from reports.files import folder, put
+from reports.junit import NOT_REACHED, unasked
 from reports.model import Run, View, judged, view
 from reports.text import one_line
 
@@ -104,6 +106,9 @@ def _verdicts(path: Path, events: list[dict[str, Any]]) -> Iterable[dict[str, An
     for swept in (e for e in events if e["event"] == "swept"):
         verdict = "DIVERGE" if swept["diverging"] else "AGREE" if swept["rows"] else "UNSUPPORTED"
         yield swept | shared | {"verdict": verdict}
+    for target, (contract, reason) in unasked(events).items():
+        verdict = "UNSUPPORTED" if reason else NOT_REACHED
+        yield shared | {"target": target, "contract": contract, "verdict": verdict, "rows": 0}
 
 
 def _divergences(seen: View) -> Iterable[dict[str, Any]]:

@@ -10,6 +10,11 @@ from typing import Any
 MAX_TEXT = 1000  # characters; a report names the case file for the rest
 
 
+def many(count: int, what: str) -> str:
+    """``count`` of something, in its singular or plural."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
 def one_line(value: Any, limit: int = MAX_TEXT) -> str:
     """``value`` as one printable line; what cannot be printed is spelled out, and a
     cut is shown."""

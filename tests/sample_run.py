@@ -60,6 +60,14 @@ def found(kind: str, **values: Any) -> dict[str, Any]:
     } | values  # fmt: skip
 
 
+def untold(target: str = OTHER, reason: str | None = None) -> dict[str, Any]:
+    """How a campaign says that a target was asked nothing; without a reason it had no turn."""
+    return {
+        "event": "target", "target": target, "contract": CONTRACT, "executed": 0, "verdicts": {}, "behaviours": {},
+        "not_reached": [], "production_s": 0.0, "reason": reason,
+    }  # fmt: skip
+
+
 def every_kind() -> list[dict[str, Any]]:
     """One event or more of each kind; the last case is in flight."""
     return [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from fuzz.commands.options import corpus_option
 from fuzz.frozen import printable
@@ -39,6 +41,10 @@ def report(
     Without a choice, all but Parquet are written. Several runs are merged. The corpus
     says what is listed as known, and holds the frozen cases that a gate names.
     """
+    where = click.get_current_context().get_parameter_source("corpus")
+    if where is not ParameterSource.DEFAULT and not os.path.isdir(corpus):
+        raise click.UsageError(f"--corpus {printable(str(corpus))} is no folder")
+    runs = _each_once(runs)
     if out is None and len(runs) > 1:
         raise click.UsageError("several runs are merged into one report; name its folder with --out")
     if not kinds and not forms:
@@ -55,6 +61,15 @@ def report(
     chosen |= {form: partial(_table, form) for form in dict.fromkeys(forms)}
     failed = [name for name, writer in chosen.items() if not _written(writer, list(runs), out, corpus)]
     sys.exit(EXIT_USAGE if failed else 0)
+
+
+def _each_once(runs: tuple[Path, ...]) -> tuple[Path, ...]:
+    """``runs`` without those named before, also by another path; its cases count once."""
+    once: dict[str, Path] = {}
+    for run in runs:
+        if once.setdefault(os.path.realpath(run), run) is not run:
+            click.echo(f"note: {printable(str(run))} is named twice; it counts once", err=True)
+    return tuple(once.values())
 
 
 def _written(writer: Writer, runs: list[Path], out: Path, corpus: Path) -> bool:

@@ -15,6 +15,7 @@ EXITS = {
     0: "agreed", 1: "a divergence that is not listed", 2: "usage, configuration or corpus", 3: "inconclusive",
     4: "an error of the harness", 130: "interrupted",
 }  # fmt: skip
+COUNTED = {"max_examples": "case", "cases": "frozen case", "rows": "row"}
 
 
 def ran(run: Run) -> dict[str, Any]:
@@ -22,11 +23,10 @@ def ran(run: Run) -> dict[str, Any]:
     started, finished = run.started, run.finished
     budget = []
     for name, words in (
-        ("max_seconds", "{} s"), ("max_examples", "{} cases a target"), ("cases", "{} frozen cases"),
-        ("rows", "{} rows a target"),
+        ("max_seconds", "{} s"), ("max_examples", "{} a target"), ("cases", "{}"), ("rows", "{} a target"),
     ):  # fmt: skip
         if type(started.get(name)) in (int, float):
-            budget.append(words.format(number(started[name])))
+            budget.append(words.format(_counted(started[name], COUNTED.get(name))))
     code = finished.get("exit") if finished else None
     ended = f"exit {code}: {EXITS.get(code, 'unknown')}" if type(code) is int else "killed before its end"
     environment, worker = started.get("environment"), started.get("worker")
@@ -47,6 +47,10 @@ def ran(run: Run) -> dict[str, Any]:
             *((k, short(str(v), 200)) for k, v in place.items()),
         ],
     }
+
+
+def _counted(value: float, what: str | None) -> str:
+    return number(value) if what is None else f"{number(value)} {what}" + ("" if value == 1 else "s")
 
 
 def _date(seconds: Any) -> str:
@@ -70,13 +74,13 @@ def behaviours(view: View) -> list[dict[str, Any]]:
 
 
 def unsupported(targets: list[Target]) -> list[tuple[str, str, str, int]]:
-    """Target, runs, reason and number of cases, of what was not executed."""
+    """Target, reason, runs and number of cases, of what was not executed."""
     rows: dict[tuple[str, str], tuple[list[str], int]] = {}
     for t in targets:
         for reason, n in (t.reasons or ({t.stopped: 0} if t.stopped and not t.executed else {})).items():
             labels, count = rows.get((t.id, reason), ([], 0))
             rows[t.id, reason] = ([*labels, t.run.label], count + n)
-    return [(t, listed(dict.fromkeys(labels), 4), reason, n) for (t, reason), (labels, n) in rows.items()]
+    return [(t, reason, listed(dict.fromkeys(labels), 4), n) for (t, reason), (labels, n) in rows.items()]
 
 
 def called(divergence: Divergence) -> str | None:

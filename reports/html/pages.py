@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,8 +20,11 @@ from reports import severity
 from reports.history import History, Past
 from reports.html import cases, facts, shown
 from reports.html.text import breakable, clean, link, listed, number, short
+from reports.junit import NOT_REACHED, NOT_REACHED_WORDS
 from reports.model import Divergence, Target, View
+from reports.text import many
 
+ANSWER = re.compile(r"\s*Reachable\b:?\s*")  # how the words of the ground truth begin; the page says it itself
 MAX_CLAIM = 600  # characters; the whole stands in the events
 
 
@@ -43,7 +47,14 @@ class Site:
             loader=PackageLoader("reports.html"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, finalize=_visible,
         )  # fmt: skip
-        self.env.filters |= {"short": short, "listed": listed, "link": link, "breakable": breakable, "number": number}
+        self.env.filters |= {
+            "short": short,
+            "listed": listed,
+            "link": link,
+            "breakable": breakable,
+            "number": number,
+            "many": many,
+        }
         self.env.globals |= {"severities": severity.NAMES, "meanings": severity.MEANINGS}
 
     def overview(self) -> bytes:
@@ -63,6 +74,8 @@ class Site:
             ties=ties,
             unsupported=facts.unsupported(view.targets),
             troubles=[(t, e) for t in view.targets for e in t.troubles],
+            unreached=[t for t in view.targets if t.word == NOT_REACHED],
+            not_reached=NOT_REACHED_WORDS,
             stopped=[t for t in view.targets if t.stopped and t.executed],
         )
 
@@ -153,10 +166,12 @@ class Site:
         for run, label in zip(self.view.runs, self.labels, strict=True):
             if id(run) in seen:
                 s = seen[id(run)]
-                rows.append((label, f"{s.verdict}{' (listed)' if s.known else ''}, {s.count} cases"))
+                rows.append((label, f"{s.verdict}{' (listed)' if s.known else ''}, {many(s.count, 'case')}"))
             elif id(run) in asked:
                 t = asked[id(run)]
-                rows.append((label, "does not show it" if t.executed else f"UNSUPPORTED: {listed(t.reasons, 1)}"))
+                unsupported = f"UNSUPPORTED: {listed(t.reasons or [t.stopped], 1)}"
+                silent = NOT_REACHED_WORDS if t.word == NOT_REACHED else unsupported
+                rows.append((label, "does not show it" if t.executed else silent))
         return rows
 
 
@@ -167,9 +182,11 @@ def key(divergence: Divergence) -> str:
 
 
 def reachable(past: Past, case: cases.Case | None) -> str:
-    """Whether production gets there, in words."""
+    """Whether production gets there, in words that stand behind a title that asks it."""
     if past.reachable is not None:
-        return past.reachable
+        begun = ANSWER.match(past.reachable)
+        said = past.reachable[begun.end() :] if begun else ""
+        return said[:1].upper() + said[1:] if said else past.reachable
     if case is not None and case.domain == "defensive":
         return severity.HOSTILE
     return "not judged yet; the input is a valid one" if case is not None else "not judged yet"
@@ -181,6 +198,8 @@ def _load(divergence: Divergence, corpus: Path | None) -> tuple[cases.Case | Non
     sighting = divergence.shown
     found = sighting.event.get("frozen") if sighting.event["event"] == "found" else None
     why = "No case was frozen for it: the run ended before, or the corpus with the case is not at hand."
+    if sighting.event["event"] == "found" and sighting.known:
+        why = "No case was frozen for it: it is listed, and this run only reported it."
     if found is not None:
         try:
             first, _, name = found.partition("/")

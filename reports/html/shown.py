@@ -24,6 +24,7 @@ MAX_VALUE = 240
 MAX_CASE_BYTES = 1 << 18  # of the JSON of a case for which the reference still runs
 MAX_RECORDS = 24
 MAX_CELL = 60
+MAX_ULP = 1e18  # of a margin; more is none
 ANSWERED = ("DIVERGE", "ORACLE_SUSPECT", "FLAKY")  # verdicts in which production returned values
 TOLD = ("expected", "observed")  # what the story of a picture says better
 LONG = (("traceback", "Traceback"), ("stack", "Stack of the worker"), ("output", "Output of the worker"))
@@ -53,7 +54,7 @@ def show(divergence: Divergence, case: Case | None) -> Shown:
         picture, rows = _sides(divergence, case, evidence)
     settings, columns, records, more = _tables(case)
     facts = [
-        (word, short(str(evidence.get(name, event.get(name))), MAX_VALUE))
+        (word, short(legal_words(evidence.get(name, event.get(name))), MAX_VALUE))
         for name, word in (
             ("expected", "expected"), ("observed", "observed"), ("sides", "compared"), ("left", "first"),
             ("right", "second"), ("takes", "the reference takes"), ("illegal", "illegal values in the field"),
@@ -65,6 +66,38 @@ def show(divergence: Divergence, case: Case | None) -> Shown:
     ]  # fmt: skip
     long = [(title, _end(str(evidence[name]))) for name, title in LONG if evidence.get(name)]
     return Shown(picture, rows[-MAX_ROWS:], max(len(rows) - MAX_ROWS, 0), settings, columns, records, more, long, facts)
+
+
+def legal_words(value: Any) -> str:
+    """A legal outcome as the events hold it, in words; anything else as it is."""
+    match value:
+        case {"one_of": [only]}:
+            return legal_words(only)
+        case {"one_of": [_, *_] as values}:
+            return "one of " + ", ".join(map(legal_words, values)) + _margin(value.get("margin_ulp"))
+        case {"between": [low, high]}:
+            return f"any from {low} to {high}"
+        case {"real": [low, high]}:
+            words = f"{low}" if low == high else f"{low} to {high}"
+            return words + (" or NaN" if value.get("nan") is True else "")
+        case {"each": list(values)}:
+            return _listed(values) + (", all different" if value.get("distinct") is True else "")
+        case {"branches": [first, *others], "margins_ulp": [_, *margins]}:
+            more = [f"{legal_words(v)}{_margin(m)}" for v, m in zip(others, margins) if v != first]
+            return " or ".join([legal_words(first), *dict.fromkeys(more)])
+        case [*values] if any(isinstance(v, dict) for v in values):
+            return _listed(values)
+        case dict():
+            return ", ".join(f"{name}: {legal_words(v)}" for name, v in value.items())
+    return str(value)
+
+
+def _listed(values: list[Any]) -> str:
+    return f"[{'; '.join(map(legal_words, values))}]"
+
+
+def _margin(ulp: Any) -> str:
+    return f" ({ulp:.3g} ULP from an edge)" if type(ulp) in (int, float) and abs(ulp) < MAX_ULP else ""
 
 
 def _sides(divergence: Divergence, case: Case, evidence: dict[str, Any]) -> tuple[Picture | None, list[dict[str, Any]]]:

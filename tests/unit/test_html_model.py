@@ -132,3 +132,24 @@ def test_a_sweep_that_diverges_is_a_divergence_with_its_rows(tmp_path):
 )
 def test_severity_by_contract_and_kind(verdict, field, kind, contract, rank):
     assert severity.of(verdict, {"field": field, "kind": kind}, contract) == rank
+
+
+def test_a_target_that_had_no_turn_is_not_called_unsupported(tmp_path):
+    said = {"event": "target", "contract": IDENTITY["contract"], "executed": 0}
+    events = [said | {"target": "a/b/c/unasked", "reason": None}, said | {"target": "a/b/c/refused", "reason": "why"}]
+    whole = view([run(tmp_path / "r", *case(1), *events, *case(2, "UNSUPPORTED", "a/b/c/none"))])
+    words = {t.id.rpartition("/")[2]: t.word for t in whole.targets}
+    assert words == {"_update": "AGREE", "unasked": "NOT_REACHED", "refused": "UNSUPPORTED", "none": "UNSUPPORTED"}
+
+
+def test_of_a_case_in_flight_only_its_number_and_target_count(tmp_path):
+    start = case(2)[0] | {"contract": ["x"], "production_s": "x", "identity": 5, "evidence": {"message": "mine"}}
+    (target,) = view([run(tmp_path / "r", *case(1), start)]).targets
+    assert target.troubles == [{"case": 2, "target": TARGET, "verdict": "UNFINISHED"}]
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), float("nan"), float("inf"), "1", True])
+def test_a_margin_that_is_no_number_is_none(tmp_path, number):
+    tie = {"flags": ["near_tie"], "evidence": {"margin_ulp": number}}
+    (target,) = view([run(tmp_path / "r", *case(1, **tie))]).targets
+    assert (target.near_ties, target.least_margin_ulp) == (1, None)

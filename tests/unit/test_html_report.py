@@ -13,7 +13,8 @@ import pytest
 from oracle import contracts
 from reports import html
 from reports.events import read
-from reports.html import cases
+from reports.history import Past
+from reports.html import cases, pages
 from tests import mutant_run
 from tests.unit.test_html_model import IDENTITY, RED, TARGET, case, run
 
@@ -77,7 +78,18 @@ def test_history_names_first_seen_and_fixed_in(tmp_path):
     page = page_of(write(tmp_path, run(tmp_path / "r", *case(1, **RED)), corpus=corpus), "checkpoint_step | missing")
     assert re.search(r"<dt>first seen in</dt><dd>0\.5\.9", page)
     assert re.search(r"<dt>fixed in</dt><dd>0\.5\.12", page)
-    assert "<dd>Reachable: every round.</dd>" in page
+    assert "<dt>production reaches it</dt><dd>Every round.</dd>" in page
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Reachable: every round.", "Every round."), ("Reachable under overlap; loud.", "Under overlap; loud."),
+        ("every round", "every round"), ("Reachable", "Reachable"), ("not Reachable: no", "not Reachable: no"),
+    ],
+)  # fmt: skip
+def test_the_answer_does_not_say_the_question_again(said, shown):
+    assert pages.reachable(Past(known=({"reachable": said},)), None) == shown
 
 
 def test_a_known_entry_is_shown_and_only_a_web_address_becomes_a_link(tmp_path):
@@ -238,3 +250,67 @@ def test_the_overview_lists_behaviours_that_no_target_reached(tmp_path):
     missed = re.search(r'<ul class="missed">(.*?)</ul>', (report / "index.html").read_text(), re.S).group(1)
     assert "crossed_several" in missed
     assert "no_boundary" not in missed
+
+
+def table(page: str, section: str) -> list[dict[str, str]]:
+    """The first table of a section, a dictionary a row."""
+    part = re.search(rf'<section id="{section}">.*?<table.*?</table>', page, re.S).group()
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in re.findall(r"<tr.*?</tr>", part, re.S)]
+    plain = [[re.sub(r"<[^>]+>", "", cell).strip() for cell in row] for row in rows]
+    return [dict(zip(plain[0], row, strict=True)) for row in plain[1:]]
+
+
+def test_a_target_that_had_no_turn_has_no_verdict(tmp_path):
+    said = {"event": "target", "target": f"sglang/a/{STEPS}/late", "contract": STEPS, "executed": 0, "reason": None}
+    red = run(tmp_path / "old", *case(1, target=f"sglang/a/{STEPS}/late", **RED), version="0.5.16")
+    report = write(tmp_path, run(tmp_path / "r", *case(1), said), red)
+    page = (report / "index.html").read_text()
+    row = {"Target": f"sglang/a/{STEPS}/late", "Run": "sglang==0.5.18"}
+    assert table(page, "troubles") == [row | {"Why": "not reached: the run ended before its turn"}]
+    cells = {row["Target"]: row["sglang==0.5.18"] for row in table(page, "agreement")}
+    assert cells[row["Target"]] == "NOT_REACHED"
+    assert 'id="unsupported"' not in page
+    assert "<td>not reached: the run ended before its turn</td>" in page_of(report, "checkpoint_step | missing")
+
+
+def test_what_is_unsupported_stands_under_its_titles(tmp_path):
+    odd = {"verdict": "UNSUPPORTED", "evidence": {"reason": "no such symbol"}}
+    page = (write(tmp_path, run(tmp_path / "r", *case(1, **odd))) / "index.html").read_text()
+    row = {"Target": TARGET, "Reason": "no such symbol", "Runs": "sglang==0.5.18", "Cases": "1"}
+    assert table(page, "unsupported") == [row]
+
+
+def test_a_listed_find_without_a_file_says_why_it_has_no_picture(tmp_path):
+    found = {"event": "found", "target": TARGET, "contract": STEPS, "known": True, **RED}
+    page = page_of(
+        write(tmp_path, run(tmp_path / "r", *case(1, known=True, **RED), found)), "checkpoint_step | missing"
+    )
+    assert "No case was frozen for it: it is listed" in page and "must be 0, production has -1" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0, "0"), ([0, 1], "[0, 1]"), ("text", "text"), ({"one_of": [[0]], "margin_ulp": None}, "[0]"),
+        ({"one_of": [3, 5], "margin_ulp": 0.25}, "one of 3, 5 (0.25 ULP from an edge)"),
+        ({"between": [0, 7]}, "any from 0 to 7"), ({"real": [0.5, 0.75], "nan": True}, "0.5 to 0.75 or NaN"),
+        ({"each": [{"one_of": [1, 2]}, 3], "distinct": True}, "[one of 1, 2; 3], all different"),
+        ({"branches": [1, 2, 1], "margins_ulp": [0, 0.5, 0.1]}, "1 or 2 (0.5 ULP from an edge)"),
+        ({"one_of": [1, 2], "margin_ulp": 10**400}, "one of 1, 2"),
+        ({"one_of": []}, "one_of: []"), ({"one_of": 5}, "one_of: 5"), ({"between": [1]}, "between: [1]"),
+        ({"branches": [1], "margins_ulp": []}, "branches: [1], margins_ulp: []"), ([{"one_of": [4]}, 2], "[4; 2]"),
+    ],
+)  # fmt: skip
+def test_what_must_be_is_said_in_words(tmp_path, value, words):
+    red = RED | {"evidence": RED["evidence"] | {"expected": value}}
+    page = page_of(write(tmp_path, run(tmp_path / "r", *case(1, **red))), "checkpoint_step | missing")
+    assert f"<dt>expected</dt><dd>{words}</dd>" in page
+
+
+def test_one_of_a_thing_is_not_said_in_the_plural(tmp_path):
+    folder = run(tmp_path / "r", *case(1, **RED), max_examples=1, cases=1, rows=1)
+    report = write(tmp_path, folder)
+    page = (report / "index.html").read_text() + page_of(report, "checkpoint_step | missing")
+    assert "<title>specoracle report: 1 divergence</title>" in page and "1 case on sglang" in page
+    assert "1 case a target, 1 frozen case, 1 row a target" in page and "DIVERGE, 1 case</td>" in page
+    assert not re.search(r"\b1 (divergences|cases|frozen cases|targets|rows)\b", page)

@@ -159,6 +159,7 @@ def deep(levels: int):
         ("start", {"target": TARGET}, "start without case"),
         ("start", {"case": {}, "target": TARGET}, "case"),
         ("start", {"case": 2, "target": None}, "target"),
+        ("start", {"case": 2, "target": TARGET, "evidence": "x"}, "evidence"),
         ("swept", without(SWEPT, "rows"), "swept without rows"),
         ("swept", SWEPT | {"diverging": "0"}, "diverging"),
         ("swept", SWEPT | {"failure": 5}, "failure"),
@@ -269,3 +270,25 @@ def test_a_sweep_that_was_killed_is_an_error(tmp_path):
 
 def test_an_empty_run_gives_an_empty_file():
     assert list(junit([])) == []
+
+
+def test_a_target_that_had_no_turn_is_skipped_and_says_so(tmp_path):
+    said = {"contract": "commit.lengths", "executed": 0}
+    root = run(
+        tmp_path,
+        end(1, "AGREE"),
+        line("target", target=TARGET, contract="commit.checkpoint_steps", reason=None),
+        line("target", target="a/b/commit.lengths/late", reason=None, **said),
+        line("target", target="a/b/commit.lengths/odd", reason="no such symbol", **said),
+    )
+    suites = {s.get("name"): (s.get("tests"), s.get("skipped")) for s in root.findall("testsuite")}
+    assert suites == {"commit.checkpoint_steps": ("1", "0"), "commit.lengths": ("2", "2")}
+    messages = [e.get("message") for e in root.iter("skipped")]
+    assert messages == ["not reached: the run ended before its turn", "no such symbol"]
+
+
+def test_of_a_start_no_more_is_taken_than_case_and_target(tmp_path):
+    odd = {"production_s": "x", "behaviours": 5, "identity": "x", "evidence": {"claim": "mine"}, "known": "x"}
+    root = run(tmp_path, line("start", case=1, target=TARGET, **odd))
+    assert counts(root) == ("1", "0", "1", "0") and next(root.iter("error")).get("message") == "1 case"
+    assert "mine" not in next(root.iter("error")).text

@@ -123,3 +123,12 @@ def test_hostile_text_is_never_markup(tmp_path, text):
 )
 def test_a_code_span_cannot_be_left(text, shown):
     assert code(text) == shown
+
+
+def test_targets_that_had_no_turn_have_no_verdict_and_are_not_unsupported(tmp_path):
+    late = [sample.untold(f"sglang/m/{sample.CONTRACT}/late{i}") for i in range(5)]
+    refused = sample.untold(reason="no such symbol")
+    text = summary(tmp_path, sample.started(), sample.start(1), sample.end(1, "AGREE"), *late, refused)
+    assert "| 1 | 1 | 1 | 0 | 0 | 1 |" in text
+    assert "**No verdict** (1)" in text
+    assert "5 targets not reached: the run ended before its turn: `sglang/m/" in text and "and 2 more" in text

@@ -26,7 +26,7 @@ from oracle import contracts
 from oracle.contract import InvalidCase
 from reports import markdown, sarif, tables
 from reports.events import read
-from reports.junit import junit, to_xml
+from reports.junit import junit, to_xml, unasked
 from reports.model import view
 from tests import mutate
 from tests import sample_run as sample
@@ -147,7 +147,8 @@ def _reports(out: Path, number: int) -> None:
         assert problem is None, problem.message[:300]
     if number % TABLES_EVERY == 0:
         frames = tables.frames([out])
-        assert len(frames["verdicts"]) == sum(e["event"] in ("end", "swept") for e in events) or "engines" in events[0]
+        rows = sum(e["event"] in ("end", "swept") for e in events) + len(unasked(events))
+        assert len(frames["verdicts"]) == rows or "engines" in events[0]
         tables.write([out], out, "csv")
 
 

@@ -88,3 +88,28 @@ def test_links_in_a_run_s_folder_lead_nothing_out_of_it(run, tmp_path):
     (run / "html").rename(tmp_path / "elsewhere")
     (run / "html").symlink_to(tmp_path / "elsewhere")
     report(run, code=2)
+
+
+def test_evidence_of_a_start_that_is_none_is_refused_by_name(tmp_path):
+    run = sample.write(tmp_path / "run", [sample.started(), sample.start(1, evidence="x")])
+    assert "line 2: start: evidence" in report(run, code=2).output
+
+
+@pytest.mark.parametrize("kind", ["--html", "--junit"])
+def test_a_corpus_that_was_named_and_is_none_is_a_usage_error(run, tmp_path, kind):
+    (tmp_path / "file").write_text("")
+    for corpus in (tmp_path / "nothing", tmp_path / "file"):
+        assert f"--corpus {corpus} is no folder" in report(run, kind, "--corpus", corpus, code=2).output
+    assert [p.name for p in run.iterdir()] == ["events.ndjson"]
+
+
+def test_a_run_named_twice_counts_once(run, tmp_path):
+    (tmp_path / "link").symlink_to(run)
+    (tmp_path / "x").mkdir()
+    several = (run, tmp_path / "link", tmp_path / "x" / ".." / "run")
+    said = report(*several, "--table", "csv", "--out", tmp_path / "o").output
+    assert said.count("is named twice; it counts once") == 2
+    once = report(run, "--table", "csv").output
+    assert "named twice" not in once
+    made = [(folder / "tables" / "verdicts.csv").read_bytes() for folder in (tmp_path / "o", run)]
+    assert made[0] == made[1]

@@ -121,3 +121,11 @@ def test_a_link_is_not_followed_out_of_the_folder(tmp_path):
     (run / "tables" / "verdicts.csv").symlink_to(elsewhere / "theirs")
     tables.write([run], run, "csv")
     assert (elsewhere / "theirs").read_text() == "theirs" and not (run / "tables" / "verdicts.csv").is_symlink()
+
+
+def test_a_target_that_had_no_turn_has_a_row_and_no_case(tmp_path):
+    late, refused = sample.untold(), sample.untold("sglang/m/commit.lengths/x", "no such symbol")
+    run = sample.write(tmp_path / "run", [sample.started(), sample.start(1), sample.end(1, "AGREE"), late, refused])
+    rows = read(tables.write([run], tmp_path, "csv"))["verdicts"]
+    assert list(rows["verdict"]) == ["AGREE", "NOT_REACHED", "UNSUPPORTED"] and list(rows["rows"]) == [1, 0, 0]
+    assert rows["target"][1] == sample.OTHER and rows["case"][1] == "" and rows["contract"][1] == sample.CONTRACT
