@@ -8,8 +8,10 @@ not at all, and no case file is removed before its successor stands.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -77,8 +79,9 @@ def make(
     """
     contract = contracts.get(contract_name)
     contract.domain(case)
-    kills = tuple(sorted(m.name for m in mutants_of(contract_name) if m.killed_by(contract, case)))
-    legal = plain_outcome(contract.run(case)[0])
+    outcome = contract.run(case)[0]
+    kills = tuple(sorted(m.name for m in mutants_of(contract_name) if m.killed_by(contract, case, outcome)))
+    legal = plain_outcome(outcome)
     return FrozenCase(
         contract_name, contract.version, slug, case, legal, reason, flags, links, provenance or {}, kills, presentation
     )
@@ -94,13 +97,16 @@ def write(frozen: FrozenCase, corpus: Path) -> Path:
 
 def put(path: Path, raw: bytes) -> None:
     """Make ``raw`` the content of ``path``, whole or not at all: written beside
-    it and renamed. Raises CorpusError naming the path."""
+    it and renamed. A file that was there keeps its mode. Raises CorpusError naming the
+    path."""
     # Not named .json: a corpus that is read meanwhile must not see half a case.
     beside = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with beside.open("xb") as file:
+                with contextlib.suppress(FileNotFoundError):
+                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
                 file.write(raw)
                 file.flush()
                 os.fsync(file.fileno())

@@ -2,9 +2,10 @@
 
 Hypothesis shrinks the choices that led to the case; a smaller case counts only
 if it shows the same identity. The choices may come from the raw sweep: they are
-handed to Hypothesis through its example database, which it replays first. The
-search is bounded by calls and by time; when the bound is hit, the smallest case
-seen so far stands.
+handed to Hypothesis through its example database, which it replays first. Before
+that, records are dropped without it: what one of its attempts costs grows with the
+choices. The search is bounded by calls and by time; when the bound is hit, the
+smallest case seen so far stands.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from fuzz.presentation import Presentation
 from fuzz.strategies.case import shown_case
-from fuzz.strategies.source import drawn_by_hypothesis
+from fuzz.strategies.source import Source, SpanSource, drawn_by_hypothesis
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
 from oracle.contract import Contract
@@ -58,6 +59,25 @@ def shrink(
     seen: dict[tuple, bool] = {}
     result = Shrunk(None, Presentation(), None)  # type: ignore[arg-type]
     deadline = time.monotonic() + max_seconds
+    build = shown_case(contract)
+
+    def shows(case: Any, how: Presentation, made: Sequence[int]) -> bool | None:
+        """Whether the case has the wanted identity; ``None`` behind the bounds."""
+        nonlocal best
+        key = tuple(made)
+        if key not in seen:
+            if result.calls >= MAX_CALLS or time.monotonic() > deadline:
+                return None
+            result.calls += 1
+            verdict = run(case, how)
+            seen[key] = verdict.identity == identity
+            if verdict.kind is Kind.AGREE:
+                result.agreeing.append((case, how))
+            if seen[key] and (best is None or (len(key), key) < best[0]):
+                best = ((len(key), key), case, how, verdict)
+        return seen[key]
+
+    choices = _without_records(build, choices, shows)
 
     @hypothesis.settings(
         database=_replay_database([choices]),
@@ -69,22 +89,10 @@ def shrink(
         print_blob=False,
         verbosity=hypothesis.Verbosity.quiet,
     )
-    @hypothesis.given(drawn_by_hypothesis(shown_case(contract)))
+    @hypothesis.given(drawn_by_hypothesis(build))
     def attempt(drawn: tuple[tuple[Any, Presentation], list[int]]) -> None:
-        nonlocal best
         (case, how), made = drawn
-        key = tuple(made)
-        if key not in seen:
-            if result.calls >= MAX_CALLS or time.monotonic() > deadline:
-                return
-            result.calls += 1
-            verdict = run(case, how)
-            seen[key] = verdict.identity == identity
-            if verdict.kind is Kind.AGREE:
-                result.agreeing.append((case, how))
-            if seen[key] and (best is None or (len(key), key) < best[0]):
-                best = ((len(key), key), case, how, verdict)
-        if seen[key]:
+        if shows(case, how, made):
             raise _SameIdentity
 
     with contextlib.suppress(_SameIdentity):
@@ -94,6 +102,28 @@ def shrink(
     _, result.case, result.how, result.verdict = best
     _drop_records(contracts.get(contract), identity, run, result)
     return result
+
+
+def _without_records(
+    build: Callable[[Source], tuple[Any, Presentation]],
+    choices: Sequence[int],
+    shows: Callable[[Any, Presentation, Sequence[int]], bool | None],
+) -> list[int]:
+    """The choices without every record whose absence keeps the identity, the last
+    one first; unchanged where they do not show it."""
+    source = SpanSource(choices)
+    if not shows(*build(source), source.choices):
+        return list(choices)
+    at = len(source.spans) - 1
+    while at >= 0:
+        count, start, end = source.spans[at]
+        fewer = [*source.choices[:start], *source.choices[end:]]
+        fewer[count] -= 1
+        trial = SpanSource(fewer)
+        if shows(*build(trial), trial.choices) and len(trial.choices) < len(source.choices):
+            source = trial
+        at = min(at, len(source.spans)) - 1
+    return source.choices
 
 
 def _drop_records(contract: Contract, identity: Identity, run: Run, result: Shrunk) -> None:

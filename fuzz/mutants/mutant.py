@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from oracle.contract import Contract
+from oracle.contract import Contract, Outcome
 from oracle.judgement import judge
 
 
@@ -26,10 +26,11 @@ class Mutant:
     meaning: str
     observe: Callable[[Any], dict[str, Any] | None]
 
-    def killed_by(self, contract: Contract, case: Any) -> bool:
-        """True when the judgement tells this mutant from the reference."""
+    def killed_by(self, contract: Contract, case: Any, legal: Outcome | None = None) -> bool:
+        """True when the judgement tells this mutant from the reference. ``legal`` is
+        the outcome of ``case`` where it is known already."""
         observed = self.observe(case)
-        return observed is not None and not judge(contract, contract.run(case)[0], observed).agrees
+        return observed is not None and not judge(contract, legal or contract.run(case)[0], observed).agrees
 
 
 @cache

@@ -10,6 +10,7 @@ ends drawn often; coins on the edges of a case are planted by each strategy.
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def distribution(source: Source, vocabulary: int) -> Row:
     return expand(choice(source, KINDS), vocabulary, source.integer(0, 2**16))
 
 
+@lru_cache(maxsize=1024)  # shrinking draws most rows of a case again and again
 def expand(kind: str, vocabulary: int, seed: int) -> Row:
     """The distribution of a kind; the same for the same arguments."""
     rng = random.Random(f"{kind}:{vocabulary}:{seed}")

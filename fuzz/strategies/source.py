@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -67,27 +68,38 @@ class _DrawSource:
         self._draw, self.choices = draw, choices
 
     def integer(self, low: int, high: int) -> int:
-        from hypothesis import strategies as st
-
         if low == high:
             return low
-        value = self._draw(st.integers(low, high))
+        value = self._draw(_integers(low, high))
         self.choices.append(value)
         return value
 
     def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
-        from hypothesis import strategies as st
-
         # The count comes first and each record is a draw of its own: when the shrinker
         # lowers the count it then tries to delete any one record. With a list strategy
         # ("one more?" before each) records of many choices stay stuck.
-        choices = self.choices
+        record = _record()(one, self.choices)
+        return [self._draw(record) for _ in range(self.integer(low, high))]
 
-        @st.composite
-        def record(draw: Callable[[Any], Any]) -> T:
-            return one(_DrawSource(draw, choices))
 
-        return [self._draw(record()) for _ in range(self.integer(low, high))]
+# Both are made once: Hypothesis compiles a signature for every composite that is
+# defined, and shrinking draws some hundred integers a case from the same few bounds.
+@lru_cache(maxsize=4096)
+def _integers(low: int, high: int) -> Any:
+    from hypothesis import strategies as st
+
+    return st.integers(low, high)
+
+
+@cache
+def _record() -> Any:
+    from hypothesis import strategies as st
+
+    @st.composite
+    def record(draw: Callable[[Any], Any], one: Callable[[Source], T], choices: list[int]) -> T:
+        return one(_DrawSource(draw, choices))
+
+    return record
 
 
 def drawn_by_hypothesis(build: Callable[[Source], T]) -> Any:
@@ -122,3 +134,35 @@ class ReplaySource:
 
     def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
         return [one(self) for _ in range(self.integer(low, high))]
+
+
+class SpanSource:
+    """Choices read back from a list that something was cut out of: a choice out of its
+    bounds becomes the nearest within, a missing one the lowest.
+
+    ``choices`` is what was chosen then; ``spans`` are the records that may be absent, as
+    the place of their count and of their first choice and the place behind their last.
+    """
+
+    def __init__(self, choices: Sequence[int]):
+        self._given, self._at = choices, 0
+        self.choices: list[int] = []
+        self.spans: list[tuple[int, int, int]] = []
+
+    def integer(self, low: int, high: int) -> int:
+        if low == high:
+            return low
+        given = self._given[self._at] if self._at < len(self._given) else low
+        self._at += 1
+        self.choices.append(min(max(given, low), high))
+        return self.choices[-1]
+
+    def records(self, one: Callable[[Source], T], low: int, high: int) -> list[T]:
+        place, count = len(self.choices), self.integer(low, high)
+        made = []
+        for _ in range(count):
+            start = len(self.choices)
+            made.append(one(self))
+            if count > low:
+                self.spans.append((place, start, len(self.choices)))
+        return made

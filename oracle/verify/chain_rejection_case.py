@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,7 @@ def domain(case: ChainRejectionCase) -> str:
     require(2 <= case.vocabulary <= MAX_VOCABULARY, "vocabulary: must be 2 to 2^20")
     require(case.rule in (TOKEN, BLOCK), "rule: must be token or block")
     require(bool(case.requests), "requests: must not be empty")
+    require_size(case.requests, "requests")  # before a walk over all of them
     for i, r in enumerate(case.requests):
         require(len(r.drafts) <= MAX_DRAFTS, f"requests[{i}].drafts: must be at most {MAX_DRAFTS}")
         require(0 <= r.race_seed < 2**32, f"requests[{i}].race_seed: must be 0 to 2^32 - 1")
@@ -140,10 +142,14 @@ def target_row(r: Request, position: int) -> Row:
     return r.drafts[position].p if position < len(r.drafts) else r.bonus
 
 
+@lru_cache(maxsize=16)  # up to 4 MiB each
 def exponentials(seed: int, vocabulary: int) -> np.ndarray:
-    """Float32 [vocabulary] of the race: -log of uniforms from PCG64's raw stream, which no NumPy release changes."""
+    """Float32 [vocabulary] of the race: -log of uniforms from PCG64's raw stream, which no NumPy release changes.
+    Read-only, because it is shared."""
     raw = np.random.PCG64(seed).random_raw(vocabulary) >> np.uint64(11)
-    return (-np.log((raw.astype(np.float64) + 0.5) * 2.0**-53)).astype(np.float32)
+    found = (-np.log((raw.astype(np.float64) + 0.5) * 2.0**-53)).astype(np.float32)
+    found.setflags(write=False)
+    return found
 
 
 def columns(case: ChainRejectionCase) -> dict[str, Any]:

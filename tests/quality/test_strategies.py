@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pytest
 
 from fuzz.frozen import plain_outcome
 from fuzz.mutants.mutant import mutants_of
-from fuzz.shrink import shrink
+from fuzz.shrink import _without_records, shrink
 from fuzz.strategies.case import shown_case
 from fuzz.strategies.registry import structure_of
-from fuzz.strategies.source import RandomSource, ReplaySource, drawn_by_hypothesis
+from fuzz.strategies.source import RandomSource, ReplaySource, SpanSource, drawn_by_hypothesis
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
 from oracle.contract import FUNCTIONAL
@@ -48,6 +50,39 @@ def _after(build, source):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_choices_without_one_record_make_a_valid_case(name):
+    contract, build = contracts.get(name), shown_case(name)
+    for i in range(20):
+        raw = RandomSource(f"replay:{i}")
+        drawn_case, _ = build(raw)
+        source = SpanSource(raw.choices)
+        assert build(source)[0] == drawn_case and source.choices == raw.choices
+        for count, start, end in source.spans:
+            fewer = [*raw.choices[:start], *raw.choices[end:]]
+            fewer[count] -= 1
+            again = SpanSource(fewer)
+            case, how = build(again)
+            contract.domain(case)
+            assert build(ReplaySource(again.choices)) == (case, how)
+            assert again.choices[:start] == fewer[:start]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records_that_do_not_matter_are_dropped_and_those_that_do_stay(name):
+    build = shown_case(name)
+
+    def count(case):
+        return len(getattr(case, contracts.get(name).records))
+
+    for i in range(20):
+        raw = RandomSource(f"replay:{i}")
+        needed = min(count(build(raw)[0]), 2)
+        left = _without_records(build, raw.choices, lambda case, *_, needed=needed: count(case) >= needed)
+        assert count(build(ReplaySource(left))[0]) == needed
+        assert _without_records(build, raw.choices, lambda *_: False) == raw.choices
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_hypothesis_makes_the_same_case_of_the_same_choices(name):
     """Two speeds, one expansion: what Hypothesis drew replays from the list."""
     from hypothesis import HealthCheck, given, settings
@@ -63,12 +98,19 @@ def test_hypothesis_makes_the_same_case_of_the_same_choices(name):
     same()
 
 
+@lru_cache(maxsize=1024)  # the mutants of a contract see the same draws
+def drawn(name, number):
+    source = RandomSource(f"kill:{number}")
+    case, _ = shown_case(name)(source)
+    return source.choices, case, contracts.get(name).run(case)[0]
+
+
 def runner(name, mutant):
     contract = contracts.get(name)
 
-    def run(case, how):
+    def run(case, how, legal=None):
         observed = mutant.observe(case)
-        judgement = judge(contract, contract.run(case)[0], observed) if observed is not None else None
+        judgement = judge(contract, legal or contract.run(case)[0], observed) if observed is not None else None
         if judgement is None or judgement.agrees:
             return Verdict(Kind.AGREE, mutant.name, name)
         identity = Identity(name, mutant.name, judgement.field, judgement.kind)
@@ -81,20 +123,19 @@ def runner(name, mutant):
 def test_every_mutant_is_killed_and_shrinks_to_few_records(name, mutant):
     """Three raw finds of one mutant shrink to the same smallest size, and need no
     more than two records."""
-    run, build = runner(name, mutant), shown_case(name)
+    run = runner(name, mutant)
     sizes = set()
     finds = 0
     for i in range(20000):
-        source = RandomSource(f"kill:{i}")
-        case, how = build(source)
-        verdict = run(case, how)
+        choices, case, legal = drawn(name, i)
+        verdict = run(case, None, legal)
         if not verdict.red:
             continue
         if finds == 0:
             wanted = verdict.identity
         if verdict.identity != wanted:
             continue
-        small = shrink(name, source.choices, wanted, run)
+        small = shrink(name, choices, wanted, run)
         assert small is not None and small.verdict.identity == wanted
         sizes.add(len(getattr(small.case, contracts.get(name).records)))
         finds += 1

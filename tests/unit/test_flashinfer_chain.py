@@ -54,9 +54,10 @@ def test_the_coins_reach_the_decisions_they_are_for():
     shown = 0
     for i in range(500):
         made = structure(RandomSource(f"flashinfer:{i}"))
-        case = SimpleNamespace(**CONTRACT.columns(made))
+        if CONTRACT.domain(made) != FUNCTIONAL or accepts(case := SimpleNamespace(**CONTRACT.columns(made))):
+            continue
         outcome, trace = CONTRACT.run(made)
-        if CONTRACT.domain(made) != FUNCTIONAL or accepts(case) or "nothing_left" in trace.behaviours:
+        if "nothing_left" in trace.behaviours:
             continue
         seen = _kernel(case)
         if -1 in seen["bonus_token"]:  # nothing left behind an accept test on its edge

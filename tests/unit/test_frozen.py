@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 
 import pytest
 
@@ -31,9 +32,12 @@ def test_the_shipped_corpus_is_large_enough():
     assert len(ALL) >= 56
 
 
+statistics = cache(corpus.statistics)  # of the whole corpus, once a process
+
+
 @pytest.mark.parametrize("name", list(contracts.all_contracts()))
 def test_every_behaviour_and_every_mutant_has_a_frozen_case(name):
-    row = corpus.statistics()[name]
+    row = statistics()[name]
     assert row["behaviours_missing"] == []
     assert row["mutants_alive"] == []
 
