@@ -12,13 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 ENTRY_POINTS = "specoracle.adapters"
 BUILT_IN = {name: f"fuzz.engines.{name}" for name in ("flashinfer", "sglang", "vllm")}
+
+
+class AdapterError(Exception):
+    """Adapters that an installed package brings cannot be used; the message says which."""
 
 
 class Unsupported(Exception):
@@ -88,7 +92,7 @@ def adapter(
     def register(run: Callable[[Any, Any], dict[str, Any]]) -> Callable[[Any, Any], dict[str, Any]]:
         made = Adapter(engine, contract, module, symbol, run, observes, needs, execution, accepts, rounding_ulp)
         if made.id in _ADAPTERS and _ADAPTERS[made.id].run.__code__ != run.__code__:
-            raise ValueError(f"two adapters are called {made.id}")
+            raise AdapterError(f"two adapters are called {made.id}")
         _ADAPTERS[made.id] = made
         return run
 
@@ -97,9 +101,9 @@ def adapter(
 
 def modules(engine: str) -> list[str]:
     """Modules that hold an engine's adapters: the built-in ones and those that
-    installed packages name in the entry-point group, under the engine's name."""
-    built_in = list(import_module(BUILT_IN[engine]).ADAPTER_MODULES) if engine in BUILT_IN else []
-    return built_in + [entry.module for entry in entry_points(group=ENTRY_POINTS, name=engine)]
+    installed packages name in the entry-point group, under the engine's name.
+    Raises AdapterError."""
+    return _built_in(engine) + [_module(entry) for entry in entry_points(group=ENTRY_POINTS, name=engine)]
 
 
 def installed_engines() -> dict[str, str]:
@@ -113,7 +117,7 @@ def installed_packages(engine: str) -> dict[str, str]:
     lies: an engine's own interpreter need not have them."""
     found = {}
     for entry in entry_points(group=ENTRY_POINTS, name=engine):
-        top = entry.module.partition(".")[0]
+        top = _module(entry).partition(".")[0]
         spec = find_spec(top)
         if spec is not None and spec.origin:
             origin = Path(spec.origin)
@@ -127,10 +131,55 @@ def registered(engine: str) -> dict[str, Adapter]:
 
 
 def load(engine: str) -> dict[str, Adapter]:
-    """Import all adapter modules of one engine and return its adapters by id."""
-    for module in modules(engine):
+    """Import all adapter modules of one engine and return its adapters by id. Raises
+    AdapterError for an installed package whose adapters cannot be had: a run without
+    them would say less than its user believes."""
+    for module in _built_in(engine):
         import_module(module)
+    for entry in entry_points(group=ENTRY_POINTS, name=engine):
+        _import(entry, engine)
     return registered(engine)
+
+
+def _built_in(engine: str) -> list[str]:
+    return list(import_module(BUILT_IN[engine]).ADAPTER_MODULES) if engine in BUILT_IN else []
+
+
+def _module(entry: EntryPoint) -> str:
+    """The module that an entry point names. Raises AdapterError."""
+    match = EntryPoint.pattern.match(entry.value)
+    if match is None or not all(part.isidentifier() for part in match["module"].split(".")):
+        raise AdapterError(_said(entry, f"{entry.value!a} names no module; write it like package.module"))
+    return match["module"]
+
+
+def _import(entry: EntryPoint, engine: str) -> None:
+    """Import what an entry point names. The package is foreign code that may fail in any
+    way, so every failure, also an exit, becomes one line that names it."""
+    module = _module(entry)
+    try:
+        import_module(module)
+        _contracts_known(engine)
+    except AdapterError as error:
+        raise AdapterError(_said(entry, str(error))) from None
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise AdapterError(_said(entry, f"importing {module} raised {what}")) from error
+
+
+def _contracts_known(engine: str) -> None:
+    from oracle import contracts  # a worker, which imports this module, needs no contract
+
+    for each in registered(engine).values():
+        if each.contract not in contracts.all_contracts():
+            there = ", ".join(contracts.all_contracts())
+            raise AdapterError(f"{each.id} is for an unknown contract {each.contract!r}; there are {there}")
+
+
+def _said(entry: EntryPoint, what: str) -> str:
+    name = entry.dist.name if entry.dist else "an installed package"
+    text = f"adapters of {name} (entry point {entry.name} = {entry.value}): {what}; mend or uninstall {name}"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def select(engine: str, target: str = "*", contract: str = "*") -> list[Adapter]:

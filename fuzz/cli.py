@@ -7,10 +7,13 @@ import io
 import signal
 import sys
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO
 
 import click
 
+from fuzz.adapter import AdapterError
 from fuzz.commands.bisect import bisect
 from fuzz.commands.corpus import corpus
 from fuzz.commands.engines import engines
@@ -27,6 +30,8 @@ from fuzz.frozen import CorpusError
 from fuzz.supervisor import SessionError
 from fuzz.verdict import EXIT_HARNESS, EXIT_INTERRUPTED, EXIT_USAGE
 from oracle.contract import InvalidCase
+
+COMMANDS = Path(__file__).parent / "commands"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -71,6 +76,11 @@ def _end(signum: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
+def _of_a_command(trace: TracebackType | None) -> bool:
+    """True when the innermost frame, which called ``sys.exit``, is a command's own."""
+    return Path(traceback.extract_tb(trace)[-1].filename).parent == COMMANDS
+
+
 def main() -> None:
     """Entry point of ``specoracle``: every expected failure is one clear line."""
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
@@ -87,9 +97,15 @@ def main() -> None:
     except EngineError as error:
         click.echo(f"error: {error}", err=True)
         code = error.exit_code
-    except (CorpusError, EventsError, SessionError, InvalidCase) as error:
+    except (AdapterError, CorpusError, EventsError, SessionError, InvalidCase) as error:
         click.echo(f"error: {error}", err=True)
         code = EXIT_USAGE
+    except SystemExit as end:
+        if not _of_a_command(end.__traceback__):  # foreign code ended the run: nothing is known, so no pass
+            traceback.print_exc()
+            click.echo("error: the run was ended by code that is not its own; see the lines above", err=True)
+            sys.exit(EXIT_HARNESS)
+        raise
     except Exception:
         traceback.print_exc()
         click.echo("error: this is a fault of specoracle itself; please report it with the lines above", err=True)

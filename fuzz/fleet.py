@@ -4,7 +4,8 @@ Each job writes into ``NAME.part``; a job that reached its end is renamed to ``N
 what stands there is whole and is not run again, and what was killed is readable under
 its other name and starts anew. A result remembers the key it was made under (corpus,
 selection, this project's own code): another key makes it stale. When this process ends,
-however it ends, its jobs end with it.
+however it ends, its jobs end with it. Nothing is written through a link: one that stands
+where a result or a log belongs is removed.
 """
 
 from __future__ import annotations
@@ -52,9 +53,17 @@ class Job:
 def finished(job: Job, key: str) -> bool:
     """True when the result of ``job`` stands and was made under ``key``."""
     try:
-        return (job.folder / KEY).read_text(encoding="utf-8") == key
-    except OSError:
+        return not job.folder.is_symlink() and (job.folder / KEY).read_text(encoding="utf-8") == key
+    except (OSError, UnicodeError):
         return False
+
+
+def clear(path: Path) -> None:
+    """Remove what stands at ``path``; of a link the link, never what it points to."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def places(jobs: int) -> int:
@@ -103,7 +112,7 @@ def run(
 def _put(job: Job, key: str) -> None:
     """The result stands under its own name from here on."""
     (job.part / KEY).write_text(key, encoding="utf-8")
-    shutil.rmtree(job.folder, ignore_errors=True)
+    clear(job.folder)
     job.part.rename(job.folder)
 
 
@@ -113,9 +122,10 @@ class _Running:
     def __init__(self, job: Job):
         self.job = job
         job.part.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(job.part, ignore_errors=True)
+        clear(job.part)
+        clear(job.log)
         self._stack = contextlib.ExitStack()
-        log: IO[Any] = self._stack.enter_context(job.log.open("wb"))
+        log: IO[Any] = self._stack.enter_context(job.log.open("xb"))
         announce = self._stack.enter_context(tools.guard())
         self._child = subprocess.Popen(
             job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

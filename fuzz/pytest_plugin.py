@@ -99,7 +99,7 @@ class _Run:
 
     def __init__(self, config: pytest.Config):
         from fuzz import corpus, known, support
-        from fuzz.adapter import select
+        from fuzz.adapter import AdapterError, select
         from fuzz.engines.spec import EngineError, parse
         from fuzz.frozen import CorpusError
 
@@ -118,7 +118,7 @@ class _Run:
             self._cases = [frozen for _, frozen in corpus.load(folder)]
             self._known = known.load(folder, self.spec.name)
             self._listed = lambda version: support.expected(folder, self.spec.name, version, self._device)
-        except (EngineError, CorpusError) as error:
+        except (AdapterError, EngineError, CorpusError) as error:
             raise pytest.UsageError(str(error)) from None
         if not self._adapters:
             raise pytest.UsageError(f"no target of {self.spec.name} matches the globs of --specoracle-*")

@@ -11,13 +11,17 @@ stays, with who said so.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+import filelock
 import tomlkit
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -33,6 +37,8 @@ from fuzz.verdict import RED, Kind
 ENGINE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")  # it becomes a file name
 MIN_REASON = 10  # characters; a reason is words
 MAX_TEXT = 4000  # characters of one text of an entry
+ANY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+LOCK_DEADLINE_S = 30.0  # an edit takes milliseconds
 HEADER = "# Divergences that are listed for {}, each by identity; see docs/triage.md.\n"
 
 
@@ -55,6 +61,11 @@ def accept(corpus: Path, candidate: Candidate, decision: Decision, today: date) 
     """List ``candidate``; returns the file written. Raises TriageError."""
     _believed(candidate)
     _checked(candidate, decision, today)
+    with _locked(corpus, candidate.engine):
+        return _accept(corpus, candidate, decision)
+
+
+def _accept(corpus: Path, candidate: Candidate, decision: Decision) -> Path:
     listed = _list(corpus, candidate.engine)
     for number, entry in enumerate(listed, 1):
         if entry.covers(candidate.identity, candidate.version, candidate.device):
@@ -88,21 +99,23 @@ def reopen(corpus: Path, engine: str, index: int, by: str, reason: str, on: date
     """Take the decision of an entry back: the gate fails on it again."""
     _words("--by", by, 1)
     _words("--reason", reason, MIN_REASON)
-    if _list(corpus, engine)[index].state == "reopened":
-        raise TriageError(f"entry {index + 1} is reopened already")
 
     def edit(known: AoT) -> None:
         known[index]["state"] = "reopened"
         _said(known[index], on, by, f"reopened: {reason}")
 
-    return _edit(corpus, engine, edit)
+    with _locked(corpus, engine):
+        if _list(corpus, engine)[index].state == "reopened":
+            raise TriageError(f"entry {index + 1} is reopened already")
+        return _edit(corpus, engine, edit)
 
 
 def note(corpus: Path, engine: str, index: int, by: str, text: str, on: date) -> Path:
     """Add a remark to an entry."""
     _words("--by", by, 1)
     _words("--text", text, 1)
-    return _edit(corpus, engine, lambda known: _said(known[index], on, by, text))
+    with _locked(corpus, engine):
+        return _edit(corpus, engine, lambda known: _said(known[index], on, by, text))
 
 
 def engine_name(text: str) -> str:
@@ -133,6 +146,8 @@ def _checked(candidate: Candidate, decision: Decision, today: date) -> None:
         _words(f"--{option}", getattr(decision, option), 1)
     _words("--reason", decision.reason, MIN_REASON)
     try:
+        if not len(SpecifierSet(decision.versions)):  # "," is a specifier that says nothing
+            raise TriageError(f"--versions {decision.versions[:60]!r} limits nothing; write a range like '>=0.5.22'")
         if Version(candidate.version) not in SpecifierSet(decision.versions):
             raise TriageError(
                 f"--versions {decision.versions!r} does not hold {candidate.version}, where the run saw it"
@@ -169,10 +184,41 @@ def _said(table: Table, on: date, by: str, text: str) -> None:
     notes.multiline(True)
 
 
+@contextmanager
+def _locked(corpus: Path, engine: str) -> Iterator[None]:
+    """Hold the list of ``engine`` from reading to writing: of two edits at once the
+    second sees what the first wrote. The lock lies beside the file and stays there."""
+    require_folder(corpus)
+    path = _place(corpus, engine_name(engine))
+    beside = path.with_name(f".{path.name}.lock")
+    if beside.is_symlink():
+        raise TriageError(f"{beside}: a link where the lock of the list should be; remove it")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with filelock.FileLock(beside, timeout=LOCK_DEADLINE_S):
+            yield
+    except filelock.Timeout:
+        raise TriageError(f"{path}: somebody else has been editing it for {LOCK_DEADLINE_S:.0f} s; try again") from None
+    except OSError as error:
+        raise TriageError(f"{path}: cannot be edited: {error.strerror}") from None
+
+
+def _place(corpus: Path, engine: str) -> Path:
+    """The file that is to be edited: where the list is a link, what it points to."""
+    listed = path_of(corpus, engine)
+    try:
+        path = listed.resolve(strict=True) if listed.is_symlink() else listed
+    except (OSError, RuntimeError):  # nothing there, links in a circle
+        raise TriageError(f"{listed}: a link to nothing; mend or remove it") from None
+    if path.exists() and not (path.stat().st_mode & ANY_WRITE and os.access(path, os.W_OK)):
+        raise TriageError(f"{path}: is not writable, so it is not edited")
+    return path
+
+
 def _edit(corpus: Path, engine: str, change: Callable[[AoT], None]) -> Path:
     """Apply ``change`` to the list of ``engine`` and write the file."""
     require_folder(corpus)
-    path = path_of(corpus, engine_name(engine))
+    path = _place(corpus, engine_name(engine))
     there = path.exists()
     before = content(path) if there else HEADER.format(engine).encode()
     try:
@@ -184,6 +230,8 @@ def _edit(corpus: Path, engine: str, change: Callable[[AoT], None]) -> Path:
             document.append("known", tomlkit.aot())
         change(document["known"])
         after = tomlkit.dumps(document).encode()
+        if before.count(b"\n") == before.count(b"\r\n") > 0:  # a file of Windows stays one
+            after = re.sub(rb"\r?\n", b"\r\n", after)
     except (TOMLKitError, UnicodeError, RecursionError) as error:
         raise TriageError(f"{path}: cannot be edited: {printable(str(error))[:200]}") from None
     # What the gate would read, read before anything is lost.
@@ -191,4 +239,4 @@ def _edit(corpus: Path, engine: str, change: Callable[[AoT], None]) -> Path:
     if (content(path) if path.exists() else None) != (before if there else None):
         raise TriageError(f"{path}: was changed by somebody else meanwhile; nothing is written, try again")
     put(path, after)
-    return path
+    return path_of(corpus, engine)

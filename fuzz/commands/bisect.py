@@ -50,7 +50,9 @@ def bisect(file, engine, good, bad, target, device, offline, check) -> None:
         raise CorpusError(f"{file}: {DRIFTED}; a bisection against another outcome than the file shows says nothing")
     ends = [parse(f"{engine}=={version}") for version in (good, bad)]
     name, good, bad = ends[0].name, ends[0].version, ends[1].version
-    if good == bad:
+    if None in (good, bad):
+        raise click.UsageError("--good and --bad name releases, such as 0.5.18; a local engine has no neighbours")
+    if Version(good) == Version(bad):
         raise click.UsageError("--good and --bad name the same release")
     adapters = choose(read_targets(name, "*", "*"), frozen, None if target == "*" else target)
     if not adapters:
@@ -58,6 +60,7 @@ def bisect(file, engine, good, bad, target, device, offline, check) -> None:
     versions = between(published(name, offline=offline), good, bad)
     if Version(good) > Version(bad):
         versions.reverse()
+    bad = versions[-1]  # as it is published: 0.5.18.0 is 0.5.18
     releases = _Releases(name, frozen, adapters, device, offline)
     click.echo(f"{frozen.name}: {len(versions)} releases from {versions[0]} to {versions[-1]}")
     followed = releases.red(bad)

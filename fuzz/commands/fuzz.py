@@ -28,7 +28,7 @@ from fuzz.commands.options import (
     read_targets,
     seed_option,
 )
-from fuzz.commands.runs import ending, run_finished, run_started
+from fuzz.commands.runs import counted, ending, run_finished, run_started
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.difference import BOTH_LEGAL
 from fuzz.events import Events
@@ -131,7 +131,7 @@ def _show(display: Display, campaign: Campaign) -> None:
     behaviours = len({(s.adapter.contract, b) for s in campaign.states for b in s.behaviours})
     finds = sum(len(s.found) for s in campaign.states)
     rate = cases / max(campaign.elapsed_s, 1e-9)
-    text = f"{cases} cases, {rate:.0f}/s, {behaviours} behaviours reached, {finds} divergences"
+    text = f"{cases} cases, {rate:.0f}/s, {behaviours} behaviours reached, {counted(finds, 'divergence')}"
     display.show(text, campaign.elapsed_s / campaign.options.max_seconds)
 
 

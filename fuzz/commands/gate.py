@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from fuzz.commands.options import (
     read_targets,
     several_engines,
 )
-from fuzz.commands.runs import Ending, ending, engine_started, run_finished, run_started, several_started
+from fuzz.commands.runs import Ending, counted, ending, engine_started, run_finished, run_started, several_started
 from fuzz.commands.session import provisioned, started
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
@@ -162,7 +163,7 @@ def _one(part: Part, session: Session, events: Events, lists: Path) -> None:
 
 def _show(display: Display, result: GateResult, total: int) -> None:
     done = result.verdicts.total()
-    display.show(f"{done} of {total}, {len(result.red)} divergences", done / total)
+    display.show(f"{done} of {total}, {counted(len(result.red), 'divergence')}", done / total)
 
 
 def _absent(listed: list[str], adapters: list[Adapter], cases: Cases, result: GateResult) -> list[str]:
@@ -226,5 +227,11 @@ def _print(
 
 
 def _print_counts(result: GateResult, engine: str, cases: int) -> None:
-    counts = ", ".join(f"{n} {k}" for k, n in sorted(result.verdicts.items()) if n)
-    click.echo(f"{engine}: {cases} frozen cases, {len(result.executed)} targets: {counts}")
+    listed = Counter(a.verdict.kind for a in result.answers if a.listed)
+    counts = ", ".join(f"{n} {k}{_listed(listed[k], n)}" for k, n in sorted(result.verdicts.items()) if n)
+    click.echo(f"{engine}: {counted(cases, 'frozen case')}, {counted(len(result.executed), 'target')}: {counts}")
+
+
+def _listed(listed: int, number: int) -> str:
+    """Why a divergence that is counted may leave the gate green."""
+    return "" if not listed else " (all listed)" if listed == number else f" ({listed} listed)"

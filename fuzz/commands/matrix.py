@@ -7,10 +7,14 @@ import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
+import filelock
 
 from fuzz import corpus as corpus_
 from fuzz import fleet, matrix_page
@@ -22,7 +26,7 @@ from fuzz.commands.options import (
     out_option,
     read_targets,
 )
-from fuzz.commands.runs import ending
+from fuzz.commands.runs import counted, ending
 from fuzz.engines.releases import expand
 from fuzz.engines.spec import EngineSpec
 from fuzz.fleet import Job
@@ -34,6 +38,7 @@ from fuzz.verdict import EXIT_DIVERGED, EXIT_INCONCLUSIVE, Kind, exit_code, wors
 from reports.events import read
 
 RUNS = "runs"
+LOCK = "matrix.lock"
 CELLS_FILE, FAULTS_FILE, PAGE_FILE = "matrix.csv", "faults.csv", "matrix.md"
 CODE = ("fuzz", "oracle")  # whose change makes an older result stale
 SPECORACLE = ("-c", f"import sys; sys.path.insert(0, {str(PROJECT_ROOT)!r}); from fuzz.cli import main; main()")
@@ -65,12 +70,18 @@ def matrix(engines, target, contract, device, offline, corpus, out, jobs, page) 
     faults = load_faults(corpus if corpus.is_dir() else corpus_.DEFAULT_CORPUS)
     next(corpus_.load(corpus))  # a corpus that is none is said now
     folder = fresh_folder(out, "matrix")
+    with _alone(folder):
+        code = _matrix(folder, specs, faults, engines, target, contract, device, offline, corpus, jobs, page)
+    sys.exit(code)
+
+
+def _matrix(folder, specs, faults, engines, target, contract, device, offline, corpus, jobs, page) -> int:
     options = ["--target", target, "--contract", contract, "--device", device, "--corpus", str(corpus.absolute())]
     options += ["--offline"] if offline else []
     work = [_job(folder, spec, options) for spec in specs]
     key = _key(corpus, options)
-    waiting = [job for job in work if not fleet.finished(job, key)]
-    click.echo(f"{len(work)} releases, {len(work) - len(waiting)} of them done before", err=True)
+    waiting = [job for job in work if _result(job, key, faults) is None]
+    click.echo(f"{counted(len(work), 'release')}, {len(work) - len(waiting)} of them done before", err=True)
     command = _command(engines, target, contract, device, corpus, page)
     codes: dict[str, int | None] = {}
 
@@ -87,15 +98,37 @@ def matrix(engines, target, contract, device, offline, corpus, out, jobs, page) 
     for line in _summary(work, releases, histories(releases.values(), faults), codes):
         click.echo(line)
     click.echo(f"results: {folder}")
-    sys.exit(end.exit_code(worst_exit(_code(job, releases.get(job.name), codes) for job in work)))
+    return end.exit_code(worst_exit(_code(job, releases.get(job.name), codes) for job in work))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """``folder`` for this matrix only: a second one would clear what the first writes."""
+    lock, runs = folder / LOCK, folder / RUNS
+    for path in (lock, runs):
+        if path.is_symlink():
+            raise click.UsageError(f"--out {folder}: {path.name} in it is a link; remove it or name another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(lock, timeout=0):
+            yield
+    except filelock.Timeout:
+        raise click.UsageError(f"--out {folder}: another matrix writes there; wait, or name another folder") from None
 
 
 def _job(folder: Path, spec: EngineSpec, options: list[str]) -> Job:
-    place = folder / RUNS / str(spec).replace("==", "-").replace("/", "_")
+    place = folder / RUNS / _folder_name(spec)
     part = place.with_name(place.name + fleet.PART)
     return Job(
         str(spec), place, (sys.executable, *SPECORACLE, "gate", "--engine", str(spec), *options, "--out", str(part))
     )
+
+
+def _folder_name(spec: EngineSpec) -> str:
+    """A name of its own for every engine, also for two checkouts whose paths read alike."""
+    if spec.path is None:
+        return str(spec).replace("==", "-")
+    return f"{spec.name}@{spec.path.name[:40]}-{hashlib.sha256(str(spec).encode()).hexdigest()[:8]}"
 
 
 def _key(corpus: Path, options: list[str]) -> str:
@@ -108,17 +141,32 @@ def _key(corpus: Path, options: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _whole(folder: Path) -> bool:
-    """True for the folder of a gate that reached its end."""
+def _events(folder: Path) -> list[dict[str, Any]] | None:
+    """The events of a gate that reached its end; ``None`` for any other folder."""
     try:
-        last = read(folder)[-1]
+        events = read(folder)
     except (OSError, ValueError):
-        return False
-    return last["event"] == "run_finished" and last.get("stopped") is None
+        return None
+    last = events[-1]
+    return events if last["event"] == "run_finished" and last.get("stopped") is None else None
+
+
+def _whole(folder: Path) -> bool:
+    return _events(folder) is not None
+
+
+def _result(job: Job, key: str, faults: list[Fault]) -> Release | None:
+    """What a job found; ``None`` when it is not finished or its result is damaged."""
+    events = _events(job.folder) if fleet.finished(job, key) else None
+    try:
+        return None if events is None else read_release(events, faults)
+    except (LookupError, TypeError, ValueError):  # lines that were taken out leave others without theirs
+        return None
 
 
 def _releases(work: list[Job], key: str, faults: list[Fault]) -> dict[str, Release]:
-    return {job.name: read_release(read(job.folder), faults) for job in work if fleet.finished(job, key)}
+    found = {job.name: _result(job, key, faults) for job in work}
+    return {name: release for name, release in found.items() if release is not None}
 
 
 def _write(
@@ -129,7 +177,7 @@ def _write(
     found = histories(releases.values(), faults)
     missing = {job.name: _why(job, codes) for job in work if job.name not in releases}
     cases = {case for release in releases.values() for answers in release.answers.values() for case in answers}
-    facts = [f"{len(releases)} releases, {len(cases)} frozen cases, {time.strftime('%Y-%m-%d')}."]
+    facts = [f"{counted(len(releases), 'release')}, {counted(len(cases), 'frozen case')}, {time.strftime('%Y-%m-%d')}."]
     text = matrix_page.page(command, list(releases.values()), found, missing, facts)
     corpus_.put(folder / CELLS_FILE, matrix_page.cells_csv(releases.values()).encode())
     corpus_.put(folder / FAULTS_FILE, matrix_page.faults_csv(found).encode())
@@ -176,7 +224,9 @@ def _summary(work: list[Job], releases: dict[str, Release], found: list[History]
         notes = [note for c in release.cells for note in c.red.values()]
         counts = {str(k): sum(c.counts.get(k, 0) for c in release.cells) for k in Kind}
         words = ", ".join(f"{n} {k}" for k, n in counts.items() if n)
-        words += "".join(f"; {notes.count(n)} divergences {n}" for n in ("known", "fault", NEW) if n in notes)
+        words += "".join(
+            f"; {counted(notes.count(n), 'divergence')} {n}" for n in ("known", "fault", NEW) if n in notes
+        )
         lines.append(f"{job.name}: {words}")
     for h in found:
         bad = ", ".join(v for v, s in h.states if s == BAD)
@@ -191,7 +241,7 @@ def _code(job: Job, release: Release | None, codes: dict[str, int | None]) -> in
     """What a release contributes to the exit code: recorded faults are expected."""
     if release is None:
         return codes.get(job.name) or EXIT_INCONCLUSIVE
-    last = read(job.folder)[-1]["exit"]
+    last = (_events(job.folder) or [{"exit": EXIT_INCONCLUSIVE}])[-1]["exit"]
     if last != EXIT_DIVERGED or any(NEW in c.red.values() for c in release.cells):
         return last
     verdicts: Counter[Kind] = Counter()

@@ -23,6 +23,11 @@ from fuzz.verdict import EXIT_AGREED, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED
 from reports.junit import write_junit
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 divergence``, ``2 divergences``."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 @dataclass
 class Ending:
     """How the body of a run ended: ``None`` when it reached its end."""

@@ -13,6 +13,7 @@ from fuzz import known as known_
 from fuzz import triage as triage_
 from fuzz.candidates import Candidate, TriageError
 from fuzz.commands.options import corpus_option
+from fuzz.commands.runs import counted
 from fuzz.frozen import printable
 from fuzz.known import DEVICES, Known
 from fuzz.triage import Decision
@@ -59,13 +60,13 @@ def list_(out: Path | None, engine: str, corpus: Path) -> None:
         listed = known_.load(corpus, triage_.engine_name(engine))
         for number, entry in enumerate(listed, 1):
             click.echo(f"{number:>3}  {_state(entry):<10} {entry.versions:<12} {_plain(entry.identity)}")
-        click.echo(f"{len(listed)} entries in {known_.path_of(corpus, engine)}")
+        click.echo(f"{len(listed)} {'entry' if len(listed) == 1 else 'entries'} in {known_.path_of(corpus, engine)}")
         return
     events = _events(out)
     found = candidates.candidates(parts(events))
     for number, each in enumerate(found, 1):
         click.echo(f"{number:>3}  {_plain(each.verdict):<10} {_status(corpus, each):<12} {_plain(each.identity)}")
-    click.echo(f"{len(found)} divergences in {out}")
+    click.echo(f"{counted(len(found), 'divergence')} in {out}")
     for target, count in sorted(candidates.near_ties(events).items()):
         click.echo(f"near ties, which agree and are never listed: {count} of {_plain(target)}")
 

@@ -146,11 +146,28 @@ def test_releases_at_hand_are_asked_too_and_a_second_change_is_said(command):
         (("--good", "1.0", "--bad", "1.1"), 2, "--bad 1.1: " + fake_releases.TARGET + ": AGREE"),
         (("--good", "1.0", "--bad", "1.5"), 2, "--bad 1.5: " + fake_releases.TARGET + ": UNSUPPORTED: not in this"),
         (("--good", "1.4", "--bad", "1.4"), 2, "name the same release"),
+        (("--good", "1.4", "--bad", "1.4.0"), 2, "name the same release"),
     ],
 )
 def test_ends_that_cannot_be_bisected_say_why(command, arguments, code, words):
     done = command(*arguments)
     assert done.exit_code == code and words in done.output, done.output
+
+
+def test_a_local_engine_is_no_end_of_a_bisection(tmp_path):
+    path = corpus.write(
+        corpus.make("commit.checkpoint_steps", CONTRACT.example, slug="a", reason="an example"), tmp_path
+    )
+    for ends in (("local", "0.5.18"), ("0.5.18", "local")):
+        named = ["bisect", str(path), "--offline", "--good", ends[0], "--bad", ends[1]]
+        done = CliRunner().invoke(cli, named, catch_exceptions=False)
+        assert done.exit_code == 2 and "--good and --bad name releases" in done.output, done.output
+
+
+def test_an_end_that_is_written_otherwise_is_the_release_as_published(command):
+    done = command("--good", "1.2.0", "--bad", "1.3.0", "--check", "none")
+    assert done.exit_code == 0, done.output
+    assert "first bad release: 1.3 (last good: 1.2)" in done.output and "1.3.0" not in done.output
 
 
 def test_a_release_that_cannot_be_had_is_skipped(command, monkeypatch):

@@ -104,3 +104,9 @@ def test_one_case_says_nothing_about_entries_that_do_not_fire(gate, tmp_path, mo
     assert code == 0 and "known but" not in said
     code, _, _ = gate(entry(), SILENT, strict=True)
     assert code == 1
+
+
+def test_the_last_line_says_how_many_divergences_are_listed(gate):
+    assert ": 2 frozen cases, 1 target: 1 AGREE, 1 DIVERGE\n" in gate()[1]
+    code, said, _ = gate(entry())
+    assert code == 0 and ": 1 AGREE, 1 DIVERGE (all listed)\n" in said

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 
 from fuzz import corpus, fleet, matrix_page
 from fuzz.cli import cli
-from fuzz.commands.matrix import _key
+from fuzz.commands.matrix import _alone, _folder_name, _key
+from fuzz.engines.spec import EngineSpec
 from fuzz.fleet import Job
 from fuzz.frozen import CorpusError
 from fuzz.matrix import BAD, FAULT, GAP, GOOD, KNOWN, NEW, Fault, History, histories, load_faults, order, read_release
@@ -269,7 +270,7 @@ def test_another_corpus_makes_an_older_result_stale(matrix, tmp_path):
     assert matrix("history==1.2").exit_code == 0
     case = replace(CONTRACT.example, grid=64, requests=(Request(63, 1, 0),))
     corpus.write(corpus.make(NAME, case, slug="lands-on-64", reason="lands on 64"), tmp_path / "corpus")
-    assert "1 releases, 0 of them done before" in matrix("history==1.2").output
+    assert "1 release, 0 of them done before" in matrix("history==1.2").output
 
 
 def test_another_code_or_selection_makes_an_older_result_stale(monkeypatch, tmp_path):
@@ -367,3 +368,68 @@ def test_the_published_page_shows_where_the_boundary_fault_begins_and_ends():
     ends, marks = boundary_fault(text)
     assert ends == ["0.5.14 (good in 0.5.13.post1)", "0.5.20"]
     assert {v: marks[v] for v in [*WRONG, *RIGHT]} == {v: "✗" for v in WRONG} | {v: "·" for v in RIGHT}
+
+
+def test_a_job_writes_through_no_link(tmp_path):
+    precious, elsewhere = tmp_path / "precious", tmp_path / "elsewhere"
+    precious.write_text("kept")
+    elsewhere.mkdir()
+    one = job(tmp_path / "a", WRITES)
+    one.log.symlink_to(precious)
+    one.part.symlink_to(elsewhere)
+    one.folder.symlink_to(elsewhere)
+    (elsewhere / fleet.KEY).write_text("k")
+    assert not fleet.finished(one, "k")
+    assert ended([one]) == {"a": 0} and fleet.finished(one, "k")
+    assert precious.read_text() == "kept" and [p.name for p in elsewhere.iterdir()] == [fleet.KEY]
+    assert not one.log.is_symlink() and not one.folder.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["runs", "matrix.lock"])
+def test_a_link_inside_the_folder_of_a_matrix_is_refused(matrix, tmp_path, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
+    done = matrix("history==1.2")
+    assert done.exit_code == 2 and f"{name} in it is a link" in done.output
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_checkouts_whose_paths_read_alike_have_folders_of_their_own():
+    paths = ["/t/a/b", "/t/a_b", "/u/b", "/t/" + "x" * 250]
+    names = [_folder_name(EngineSpec("sglang", path=Path(p))) for p in paths]
+    assert len(set(names)) == len(paths) and max(map(len, names)) < 100 and not any("/" in n for n in names)
+    assert _folder_name(EngineSpec("sglang", version="0.5.23")) == "sglang-0.5.23"
+
+
+def damaged(events: Path, how: str) -> None:
+    lines = events.read_text().splitlines(keepends=True)
+    kept = {
+        "emptied": [], "no end": lines[:-1], "garbage": ["{\n"], "no start": lines[1:],
+        "only the end": lines[-1:], "no engine": [lines[0].replace('"engine"', '"other"'), *lines[1:]],
+    }  # fmt: skip
+    if how == "removed":
+        events.unlink()
+    else:
+        events.write_text("".join(kept[how]))
+
+
+@pytest.mark.parametrize("how", ["emptied", "removed", "no end", "garbage", "no start", "only the end", "no engine"])
+def test_a_damaged_result_is_made_again(matrix, tmp_path, how):
+    assert matrix("history==1.2").exit_code == 0
+    damaged(tmp_path / "out" / "runs" / "history-1.2" / "events.ndjson", how)
+    again = matrix("history==1.2")
+    assert again.exit_code == 0 and "1 release, 0 of them done before" in again.output, again.output
+    assert cells(tmp_path / "out") == {"1.2": ("AGREE", "")}
+
+
+def test_a_second_matrix_on_the_same_folder_is_refused(matrix, tmp_path):
+    with _alone(tmp_path / "out"):
+        done = matrix("history==1.2")
+    assert done.exit_code == 2 and "another matrix writes there" in done.output
+    assert not (tmp_path / "out" / "runs").exists()
+    assert matrix("history==1.2").exit_code == 0
+
+
+def test_a_single_divergence_is_said_in_the_singular(matrix):
+    said = matrix("history==1.3").output
+    assert "1 divergence new" in said and "1 release, 0 of them" in said

@@ -4,6 +4,9 @@ decision changes nothing, and what cannot be believed cannot be accepted."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import date
 
@@ -88,6 +91,8 @@ def test_any_line_of_text_is_read_back_as_it_was_written(corpus, words):
         ({}, {"versions": ">=0.6"}, "does not hold 0.5.23"),
         ({}, {"versions": "new ones"}, "is not like"),
         ({}, {"versions": ""}, "--versions needs words"),
+        ({}, {"versions": ","}, "limits nothing"),
+        ({}, {"versions": " , ,"}, "limits nothing"),
         ({}, {"reason": "short"}, "--reason needs words, 10"),
         ({}, {"reason": " " * 40}, "--reason needs words"),
         ({}, {"reason": "two\nlines of it"}, "one line"),
@@ -242,6 +247,11 @@ def test_from_a_killed_run_to_a_listed_entry_and_back(corpus, tmp_path):
     assert text(corpus).startswith(OLD)
 
 
+def test_one_of_a_thing_is_said_in_the_singular(corpus, tmp_path):
+    assert "1 divergence in" in triaged("list", run_folder(tmp_path, red(1)), "--corpus", corpus)
+    assert "1 entry in" in triaged("list", "--corpus", corpus)
+
+
 def test_a_near_tie_cannot_be_accepted(corpus, tmp_path):
     tie = end(1, "AGREE", flags=["near_tie"], evidence={"margin_ulp": 0.25})
     out = run_folder(tmp_path, tie)
@@ -296,3 +306,75 @@ def test_an_edit_that_the_gate_could_not_read_is_not_written(corpus):
     with pytest.raises(CorpusError, match="entry 1: kind"):
         triage._edit(corpus, "sglang", lambda known: known[0].update({"kind": 5}))
     assert text(corpus) == OLD
+
+
+NOTES = """
+import sys
+from datetime import date
+from pathlib import Path
+from fuzz import triage
+for number in range(10):
+    triage.note(Path(sys.argv[1]), "sglang", 0, "Bo", f"{sys.argv[2]}{number}", date(2026, 11, 29))
+"""
+
+
+def test_edits_at_once_are_all_kept(corpus):
+    writers = [subprocess.Popen([sys.executable, "-c", NOTES, str(corpus), name]) for name in "abc"]
+    assert [w.wait(timeout=120) for w in writers] == [0, 0, 0]
+    said = {note.rpartition(" ")[2] for note in load(corpus, "sglang")[0].notes}
+    assert said == {f"{name}{number}" for name in "abc" for number in range(10)}
+
+
+def test_an_edit_waits_for_another_and_gives_up_in_the_end(corpus, monkeypatch):
+    monkeypatch.setattr(triage, "LOCK_DEADLINE_S", 0.1)
+    with triage._locked(corpus, "sglang"), pytest.raises(TriageError, match="somebody else has been editing"):
+        triage.accept(corpus, SEEN, DECISION, TODAY)
+    assert text(corpus) == OLD
+
+
+def test_a_lock_that_is_a_link_is_refused_and_not_followed(corpus, tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (corpus / "known" / ".sglang.toml.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(TriageError, match="a link where the lock"):
+        triage.note(corpus, "sglang", 0, "Bo", "mine", TODAY)
+    assert (tmp_path / "precious").read_text() == "kept" and text(corpus) == OLD
+
+
+def test_a_list_that_is_a_link_stays_one(corpus, tmp_path):
+    listed, team = corpus / "known" / "sglang.toml", tmp_path / "team.toml"
+    listed.rename(team)
+    listed.symlink_to(os.path.relpath(team, listed.parent))
+    assert triage.note(corpus, "sglang", 0, "Bo", "mine", TODAY) == listed
+    assert listed.is_symlink() and "Bo: mine" in team.read_text()
+
+
+@pytest.mark.parametrize("aim", ["nowhere.toml", "sglang.toml"])
+def test_a_link_to_nothing_is_refused(corpus, aim):
+    listed = corpus / "known" / "sglang.toml"
+    listed.unlink()
+    listed.symlink_to(aim)
+    with pytest.raises(CorpusError, match="a link to nothing"):
+        triage.accept(corpus, SEEN, DECISION, TODAY)
+    assert listed.is_symlink() and not (corpus / "known" / "nowhere.toml").exists()
+
+
+def test_the_mode_of_a_list_is_kept_and_a_read_only_one_is_refused(corpus):
+    listed = corpus / "known" / "sglang.toml"
+    listed.chmod(0o640)
+    triage.note(corpus, "sglang", 0, "Bo", "mine", TODAY)
+    assert listed.stat().st_mode & 0o777 == 0o640
+    listed.chmod(0o444)
+    before = text(corpus)
+    with pytest.raises(TriageError, match="not writable"):
+        triage.note(corpus, "sglang", 0, "Bo", "more", TODAY)
+    assert text(corpus) == before
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_the_line_ending_of_a_list_is_kept(corpus, end):
+    listed = corpus / "known" / "sglang.toml"
+    listed.write_bytes(OLD.encode().replace(b"\n", end))
+    triage.accept(corpus, SEEN, DECISION, TODAY)
+    triage.note(corpus, "sglang", 1, "Bo", "mine", TODAY)
+    raw = listed.read_bytes()
+    assert raw.count(b"\n") == raw.count(end) > 20 and raw.startswith(OLD.encode().replace(b"\n", end))
