@@ -22,7 +22,7 @@ from fuzz.verdict import Kind
 from oracle import contracts
 
 FILE = "support.toml"
-PROBE_DRAWS = 60  # a target may accept only some forms of a contract's cases
+PROBE_DRAWS = 600  # a target may accept only some forms of a contract's cases; a refusal costs no call
 
 
 @dataclass(frozen=True)
