@@ -7,6 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
+# Provisioned before the tests that use them: those have deadlines, a first download has none.
+TESTED := $(addprefix sglang==,0.5.10 0.5.12 0.5.14 0.5.16 0.5.18 0.5.20 0.5.22 0.5.23) \
+          $(addprefix vllm==,0.19.0 0.27.1 0.28.0 0.33.0)
+
 .PHONY: fuzz test tools bench lint clean
 
 fuzz: $(STAMP)
@@ -14,6 +18,7 @@ fuzz: $(STAMP)
 
 test: $(STAMP) tools
 	$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/quality tests/snapshot
+	$(BIN)/specoracle engines add $(TESTED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/e2e
 
 # Tests need a browser (the report's pages) and a compiler with ninja (the n-gram trie that
