@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
 
 import pytest
 
 from fuzz import support
+from fuzz.corpus import DEFAULT_CORPUS
 from fuzz.frozen import CorpusError
 from fuzz.known import load
 from fuzz.verdict import Identity
@@ -165,3 +167,10 @@ def test_the_support_table_is_read_as_it_was_written(tmp_path):
     support.write(tmp_path, "sglang", "0.5.23", "cuda:0", found)
     assert support.expected(tmp_path, "sglang", "0.5.23", "cuda:1") == ["a", "c"]
     assert support.expected(tmp_path, "sglang", "0.5.23", "cpu") == []
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_every_shipped_entry_names_its_production_line_and_stands_alone(engine):
+    for entry in load(DEFAULT_CORPUS, engine):
+        assert re.search(r"\.(py|cuh|cu|h):\d+", entry.line), entry.identity
+        assert "as the entry" not in entry.reachable + entry.reason, entry.identity

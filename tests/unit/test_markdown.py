@@ -51,7 +51,7 @@ def test_a_gate_names_the_frozen_case(tmp_path):
     assert f"specoracle replay {path} --engine sglang==0.5.18 --target '{sample.TARGET}'\n" in text
 
 
-@pytest.mark.parametrize("text", ["x; rm -rf /", "$(id)", "a b", "`id`", "-rf", "/root/x", "a\nb"])
+@pytest.mark.parametrize("text", ["x; rm -rf /", "$(id)", "a b", "`id`", "-rf", "/somewhere/x", "a\nb"])
 def test_a_command_that_is_not_safe_to_paste_is_not_given(tmp_path, text):
     events = [sample.started(), sample.start(1, file=text), sample.red(1), sample.found("missing", frozen=text)]
     assert "specoracle replay" not in summary(tmp_path, *events)
