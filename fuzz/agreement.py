@@ -87,7 +87,11 @@ def _claim(verdict: Verdict, field: str) -> str | None:
     if verdict.kind is not Kind.DIVERGE or verdict.identity.field != field:
         return None
     evidence = verdict.evidence
-    seen: Any = evidence.get("all_observed", {}).get(field, evidence.get("observed"))
+    seen: Any = evidence.get("observed")
+    if isinstance(seen, float):  # each engine rounds for itself
+        seen = f"{seen:.3g}"
+    else:
+        seen = evidence.get("all_observed", {}).get(field, seen)
     return json.dumps([list(evidence.get("where", [])), seen], default=str)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,12 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
     observed = undo(contract, case, how, answer["observed"])
     judgement = judge(contract, outcome, observed, adapter.rounding_ulp)
     production_s = answer.get("production_s", 0.0)
+    # Said of every verdict: a bound that no correct kernel comes near would prove nothing.
+    share = judgement.error_of_bound
+    bound = {} if share is None or not math.isfinite(share) else {"error_of_bound": share}
     if judgement.agrees:
         flags = ("near_tie",) if judgement.near_tie else ()
-        evidence = {"margin_ulp": judgement.margin_ulp} if judgement.near_tie else {}
+        evidence = ({"margin_ulp": judgement.margin_ulp} if judgement.near_tie else {}) | bound
         return Verdict(
             Kind.AGREE, adapter.id, contract.name, None, evidence, reached, flags, production_s,
         )  # fmt: skip
@@ -100,9 +104,10 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
         claim=explain.sentence(contract, case, judgement),
         where=list(judgement.where),
         expected=legal_.to_plain(judgement.expected),
-        observed=judgement.observed,
+        observed=_finite(judgement.observed),
         illegal=judgement.illegal,
         all_observed=summary(observed),
+        **bound,
     )
 
 
@@ -113,5 +118,24 @@ def _unsupported(adapter: Adapter, reason: str) -> Verdict:
 def summary(observed: dict[str, Any]) -> dict[str, Any]:
     """Observed values small enough for an event: a large array is left out, and
     its first illegal cell stands in the claim."""
-    small = {k: v for k, v in observed.items() if not isinstance(v, np.ndarray) or v.size <= MAX_EVENT_CELLS}
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in small.items()}
+    return {k: _plain(v) for k, v in observed.items() if _cells(v) <= MAX_EVENT_CELLS}
+
+
+def _cells(value: Any) -> int:
+    """Cells of the arrays in an observed value."""
+    if isinstance(value, list):
+        return sum(_cells(v) for v in value if isinstance(v, np.ndarray))
+    return value.size if isinstance(value, np.ndarray) else 0
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return _finite(value.tolist() if isinstance(value, np.ndarray) else value)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinities: they become words."""
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

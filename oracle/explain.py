@@ -75,7 +75,8 @@ def side_by_side(contract: Contract, case: Any, observed: dict[str, Any], slack_
         if step.request is not None:
             seen = seen[step.request] if step.request < len(seen) else "nothing"
         agrees = legal.admits(expected, seen) and not _is_at(first, step)
-        rows.append(Row(step.name, step.request, legal.describe(expected), str(seen), agrees))
+        shown = _numbers(expected, seen) if isinstance(expected, legal.Within) else str(seen)
+        rows.append(Row(step.name, step.request, legal.describe(expected), shown, agrees))
         if not agrees:
             break
     return rows
@@ -97,6 +98,20 @@ def _array_row(step: TraceStep, expected: np.ndarray, seen: np.ndarray) -> Row:
     at = tuple(int(i) for i in wrong[0])
     observed = f"{len(wrong)} of {seen.size} cells differ; at {at} stands {seen[at]}"
     return Row(step.name, step.request, f"at {at}: {expected[at]}", observed, False)
+
+
+def _numbers(expected: legal.Within, seen: Any) -> str:
+    """An array of numbers in words: how far the worst of them is off."""
+    excess = expected.excess(seen)
+    if excess is None:
+        return f"shape {np.shape(seen)}"
+    wrong = np.argwhere(excess > 1)
+    if not len(wrong):
+        share = expected.error_of_bound(seen)
+        return "all as expected" if share is None else f"all within; the worst at {share:.2g} of its bound"
+    at = tuple(int(i) for i in wrong[0])
+    must = expected.cell(at).describe()
+    return f"{len(wrong)} of {excess.size} outside; at {at} stands {float(np.asarray(seen)[at]):.9g}, must be {must}"
 
 
 def _whole(outcome: Outcome, step: TraceStep) -> Any:

@@ -7,6 +7,7 @@ first one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,9 @@ class Judgement:
     """Result of comparing one observation with the legal outcome.
 
     ``field`` is ``None`` when everything observed is legal. ``where`` is the
-    request, or the cell of an array, at which the first illegal value stands.
+    request, or the cell of an array, at which the first illegal value stands; for a
+    request's array the request and then the cell. ``error_of_bound``: the worst error
+    among the numbers judged so far, as a fraction of its bound.
     """
 
     field: str | None = None
@@ -32,6 +35,7 @@ class Judgement:
     illegal: int = 0
     near_tie: bool = False
     margin_ulp: float | None = None
+    error_of_bound: float | None = None
 
     @property
     def agrees(self) -> bool:
@@ -46,7 +50,7 @@ def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any], slack_
     ``slack_ulp`` is how much coarser than the contract's rounding model the
     target's own arithmetic is declared to be.
     """
-    near_tie, margin_ulp = False, None
+    near_tie, margin_ulp, worst = False, None, None
     runs = _Branches(slack_ulp)
     for field in contract.fields:
         if field.name not in observed:
@@ -59,14 +63,15 @@ def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any], slack_
                 verdict = replace(_judge_list(contract, field.name, [expected], [seen], _Branches(slack_ulp)), where=())
             else:
                 verdict = _judge_list(contract, field.name, expected, seen, runs)
+        worst = _worst((worst, verdict.error_of_bound))
         if not verdict.agrees:
-            return verdict
+            return replace(verdict, error_of_bound=worst)
         if verdict.near_tie:
             near_tie, margin_ulp = True, verdict.margin_ulp
     taken = runs.margins()
     if taken:
         near_tie, margin_ulp = True, min([*taken, *([margin_ulp] if margin_ulp is not None else [])])
-    return Judgement(near_tie=near_tie, margin_ulp=margin_ulp)
+    return Judgement(near_tie=near_tie, margin_ulp=margin_ulp, error_of_bound=worst)
 
 
 class _Branches:
@@ -109,13 +114,35 @@ def _judge_list(contract: Contract, name: str, expected: list, seen: list, runs:
     if len(seen) != len(expected):
         return Judgement(name, (), f"{len(expected)} entries", f"{len(seen)} entries", "wrong_shape", 1)
     wrong = [i for i, (e, o) in enumerate(zip(expected, seen, strict=True)) if not runs.admits(i, e, o)]
+    arrays = [(e, o) for e, o in zip(expected, seen, strict=True) if isinstance(e, _legal.Within)]
+    worst = _worst(e.error_of_bound(o) for e, o in arrays)
+    if wrong and isinstance(expected[wrong[0]], _legal.Within):
+        return replace(_judge_numbers(contract, name, wrong, expected, seen), error_of_bound=worst)
     if wrong:
         i = wrong[0]
         must = runs.narrowed(i, expected[i])
         exact = must.values[0] if isinstance(must, _legal.Branched) else must
         return Judgement(name, (i,), must, seen[i], contract.kind(name, exact, seen[i]), len(wrong))
     ties = [e.margin_ulp for e, o in zip(expected, seen, strict=True) if _legal.is_near_tie(e, o)]
-    return Judgement(near_tie=bool(ties), margin_ulp=min(ties, default=None))
+    return Judgement(near_tie=bool(ties), margin_ulp=min(ties, default=None), error_of_bound=worst)
+
+
+def _worst(shares: Iterable[float | None]) -> float | None:
+    """The largest share of a bound, of those that have one."""
+    return max((s for s in shares if s is not None), default=None)
+
+
+def _judge_numbers(contract: Contract, name: str, wrong: list[int], expected: list, seen: list) -> Judgement:
+    """The first cell of the first request whose numbers are outside their bounds."""
+    request, must = wrong[0], expected[wrong[0]]
+    excess = must.excess(seen[request])
+    if excess is None:
+        shapes = f"shape {must.value.shape}", f"shape {np.shape(seen[request])}"
+        return Judgement(name, (request,), *shapes, "wrong_shape", len(wrong))
+    cell = tuple(int(i) for i in np.argwhere(excess > 1)[0])
+    observed = float(np.asarray(seen[request])[cell])
+    kind = contract.kind(name, float(must.value[cell]), observed)
+    return Judgement(name, (request, *cell), must.cell(cell), observed, kind, int((excess > 1).sum()))
 
 
 def _judge_array(contract: Contract, name: str, expected: np.ndarray, seen: np.ndarray) -> Judgement:

@@ -12,6 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+SHOWN_CELLS = 6  # of an array that a digest spells out
+
 
 @dataclass(frozen=True)
 class OneOf:
@@ -124,7 +128,83 @@ class Each:
         return "[" + ", ".join(map(describe, self.values)) + "]" + (" all different" if self.distinct else "")
 
 
-Legal = OneOf | Between | Branched | Real | Each
+@dataclass(frozen=True, eq=False)
+class Within:
+    """An array of numbers, each at most ``error`` away from ``value``.
+
+    Both are float64 of one shape. ``error`` is a bound that the reference derives
+    for this very case: 0 asks for equality, infinity for nothing (NaN is fine then).
+    An observed array may be larger along any axis, as padded outputs are: what is
+    judged is its leading part.
+    """
+
+    value: np.ndarray
+    error: np.ndarray
+
+    def excess(self, observed: Any) -> np.ndarray | None:
+        """How far each cell is off, as a fraction of its bound: legal up to 1, NaN and
+        any deviation from an exact cell are infinite. ``None`` for a wrong shape."""
+        seen = np.asarray(observed)
+        if seen.ndim != self.value.ndim or any(s < n for s, n in zip(seen.shape, self.value.shape, strict=True)):
+            return None
+        seen = seen[tuple(slice(n) for n in self.value.shape)].astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.abs(seen - self.value) / self.error
+            share = np.where(seen == self.value, 0.0, share)  # also infinite ones, and 0 / 0
+        return np.where(np.isinf(self.error), 0.0, np.where(np.isnan(share), np.inf, share))
+
+    def admits(self, observed: Any) -> bool:
+        excess = self.excess(observed)
+        return excess is not None and bool((excess <= 1).all())
+
+    def error_of_bound(self, observed: Any) -> float | None:
+        """Worst error as a fraction of the bound; ``None`` where everything is exact."""
+        excess = self.excess(observed)
+        bounded = excess[(self.error > 0) & np.isfinite(self.error)] if excess is not None else np.zeros(0)
+        return float(bounded.max()) if bounded.size else None
+
+    def cell(self, where: tuple[int, ...]) -> Real:
+        """What is legal for one cell."""
+        value, error = float(self.value[where]), float(self.error[where])
+        return Real(value - error, value + error, nan=math.isinf(error))
+
+    def describe(self) -> str:
+        shape = " x ".join(map(str, self.value.shape))
+        return f"{shape} numbers, each within its bound of {self.error.max(initial=0.0):.2g} at most"
+
+    def digest(self) -> dict[str, Any]:
+        """What a file keeps: the shape, the first cells and a sum, each to the digits
+        that its bound leaves. Machines whose mathematical libraries differ in the last
+        bit of a float64 write the same."""
+        cells = zip(self.value.ravel()[:SHOWN_CELLS], self.error.ravel()[:SHOWN_CELLS], strict=True)
+        bounds = self.error[np.isfinite(self.error)]
+        return {
+            "shape": list(self.value.shape),
+            "first": [_number(_to_bound(float(v), float(e))) for v, e in cells],
+            "magnitudes": _number(_digits(float(np.abs(self.value).sum()))),
+            "largest_error": _digits(float(bounds.max(initial=0.0))),
+        }
+
+
+Legal = OneOf | Between | Branched | Real | Each | Within
+
+
+def alike(first: Any, second: Any) -> bool:
+    """True when two definitions say the same of a field: plain values and legal sets
+    alike; arrays of numbers up to a millionth of the first one's bounds, because
+    float64 itself rounds."""
+    if isinstance(first, Within):
+        if not isinstance(second, Within) or first.value.shape != second.value.shape:
+            return False
+        with np.errstate(invalid="ignore"):
+            near = np.abs(first.value - second.value) <= 1e-6 * first.error
+        return bool((near | (first.value == second.value) | np.isinf(first.error)).all())
+    if isinstance(first, (list, tuple)) and any(isinstance(v, Within) for v in first):
+        same_size = isinstance(second, (list, tuple)) and len(second) == len(first)
+        return same_size and all(alike(a, b) for a, b in zip(first, second, strict=True))
+    if isinstance(first, np.ndarray):
+        return isinstance(second, np.ndarray) and first.shape == second.shape and bool((first == second).all())
+    return to_plain(first) == to_plain(second)
 
 
 def admits(legal: Any, observed: Any) -> bool:
@@ -152,6 +232,8 @@ def to_plain(legal: Any) -> Any:
         return {"between": [legal.low, legal.high]}
     if isinstance(legal, Real):
         return {"real": [_number(legal.low), _number(legal.high)], "nan": legal.nan}
+    if isinstance(legal, Within):
+        return {"within": legal.digest()}
     if isinstance(legal, Each):
         return {"each": to_plain(legal.values), "distinct": legal.distinct}
     if isinstance(legal, Branched):
@@ -168,6 +250,13 @@ def to_plain(legal: Any) -> Any:
 def _number(value: float) -> float | str:
     """JSON has no infinities."""
     return value if math.isfinite(value) else str(value)
+
+
+def _to_bound(value: float, error: float) -> float:
+    """``value`` to two digits more than ``error`` leaves sure."""
+    if not (math.isfinite(value) and 0 < error < math.inf):
+        return value
+    return round(value, 2 - math.floor(math.log10(error))) + 0.0  # + 0.0: no negative zero
 
 
 def _digits(number: float) -> float:

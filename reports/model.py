@@ -262,7 +262,8 @@ def _count(target: Target, end: Event) -> None:
     if verdict == "AGREE" and "near_tie" in (end.get("flags") or ()):
         target.near_ties += 1
         target.least_margin_ulp = _extreme(min, target.least_margin_ulp, evidence.get("margin_ulp"))
-    target.worst_of_bound = _extreme(max, target.worst_of_bound, evidence.get(SHARE_OF_BOUND))
+    if verdict == "AGREE":  # how near correct code comes; what is over the bound has a page of its own
+        target.worst_of_bound = _extreme(max, target.worst_of_bound, evidence.get(SHARE_OF_BOUND))
 
 
 def _extreme(choose: Any, a: float | None, b: Any) -> float | None:

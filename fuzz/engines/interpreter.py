@@ -1,21 +1,27 @@
 """Making published Triton code answer on a CPU as it does on a GPU.
 
-Two kinds of change. *Repairs* of Triton's interpreter, where its numbers differ from the compiled kernel's (checked
-against triton 3.7.1 and 3.8.0); a worker on a CPU makes them before the engine is imported. *Openings* of wrappers that
-refuse CPU tensors before they reach the kernel; those hold only inside a ``with``, because other code asks the same
-questions for other reasons. None of them touches the kernel under test. Import this only in a worker.
+Two kinds of change. *Repairs* of Triton's interpreter, where its numbers or its Python differ from the compiled
+kernel's (checked against triton 3.7.1 and 3.8.0): a worker on a CPU makes those of numbers before the engine is
+imported, an adapter asks for the others by name. *Openings* of wrappers that refuse CPU tensors before they reach the
+kernel; those hold only inside a ``with``, because other code asks the same questions for other reasons. None of them
+touches the kernel under test. Import this only in a worker.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 from collections.abc import Iterator
+from types import ModuleType
 from unittest import mock
 
 import numpy as np
 import torch
 import triton.language as tl
 from triton.runtime import interpreter
+from triton.runtime.autotuner import Autotuner
+
+MATH_ALIASES = ("exp", "exp2", "log", "log2")
 
 _repaired: set[str] = set()
 
@@ -60,6 +66,54 @@ def widen_bfloat16_dot() -> None:
     interpreter.InterpreterBuilder.create_dot = create_dot
 
 
+def rebind_aliases(module: ModuleType, names: tuple[str, ...] = MATH_ALIASES) -> None:
+    """Names that `module` bound with ``exp = tl.exp`` look up ``tl`` when called.
+
+    The interpreter swaps the functions of ``tl`` itself while a kernel runs and knows nothing of copies made earlier.
+    """
+    for name in names:
+        if hasattr(module, name):
+            setattr(module, name, _late(name))
+
+
+def tensor_range(module: ModuleType) -> None:
+    """``range`` in the kernels of `module` yields scalars of the interpreter, for kernels that call ``.to`` on them."""
+    semantic = interpreter.interpreter_semantic
+
+    def scalars(*bounds):
+        for value in builtins.range(*(int(bound) for bound in bounds)):
+            yield semantic.to_tensor(value, False)
+
+    module.range = scalars
+
+
+def single_configuration(module: ModuleType) -> None:
+    """Every autotuned kernel of `module` keeps its first configuration: choosing one would benchmark on a driver.
+
+    A result that depends on the configuration is then seen for the first one only.
+    """
+    for kernel in vars(module).values():
+        # Decorators stack (heuristics over autotune over jit); each holds the next one in `fn`.
+        while kernel is not None and type(kernel).__module__.startswith("triton."):
+            if isinstance(kernel, Autotuner):
+                kernel.configs = kernel.configs[:1]
+            kernel = getattr(kernel, "fn", None)
+
+
+def null_device_context(module: ModuleType, name: str = "custom_device_ctx") -> None:
+    """`module`'s helper that enters a CUDA device enters nothing; ``torch.cpu`` has no such context."""
+    if not hasattr(module, name):
+        raise AttributeError(f"{module.__name__} has no {name}: this version enters devices elsewhere")
+    setattr(module, name, lambda *args, **kwargs: contextlib.nullcontext())
+
+
+@contextlib.contextmanager
+def cpu_device_context() -> Iterator[None]:
+    """``torch.cpu.device(index)`` exists and enters nothing, for wrappers that build it from ``tensor.device``."""
+    with mock.patch.object(torch.cpu, "device", lambda *args: contextlib.nullcontext(), create=True):
+        yield
+
+
 @contextlib.contextmanager
 def cuda_tensors() -> Iterator[None]:
     """CPU tensors answer ``is_cuda`` with true. Only checks written in Python see it; dispatch does not."""
@@ -86,6 +140,13 @@ def _unpinned(factory):
         return factory(*args, **kwargs)
 
     return build
+
+
+def _late(name: str):
+    def call(*args, **kwargs):
+        return getattr(tl, name)(*args, **kwargs)
+
+    return call
 
 
 def _first(repair: str) -> bool:

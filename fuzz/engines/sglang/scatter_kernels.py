@@ -12,7 +12,7 @@ from typing import Any
 
 from fuzz.adapter import Unsupported, adapter
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.scatter_memory import Memory
+from fuzz.engines.memory import Memory
 from fuzz.engines.sglang.scatter_state import CommitState
 from oracle.commit.state_case import NONE
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.engines.sglang.scatter_memory import BITS, Memory
+from fuzz.engines.memory import BITS, Memory
 from oracle.commit import stamps
 from oracle.commit.state_case import NONE
 from oracle.commit.state_scatter import UNTOUCHED

@@ -6,7 +6,8 @@ stray write is seen wherever it lands. An offset that passes 2^31 elements needs
 gigabytes of address space but only a few pages of memory: such a buffer is a
 sparse file in memory with the same amount of empty space reserved below it, where
 a 32-bit offset that wrapped lands instead of killing the worker. The file itself
-then tells which of its pages were written. What this cannot see: reads, and a
+then tells which of its pages were written. On a GPU such a buffer is really
+allocated, with the same empty space below. What this cannot see: reads, and a
 stray write that stores what was there.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -27,12 +29,14 @@ WRAP_ELEMENTS = 2**31  # how far below its base a 32-bit element offset can land
 PAGE_BYTES = 2 << 20  # alignment, so that reserved space and buffer share no page
 BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 NAMED = 4  # stray slots named in a message
+CHUNK_ELEMENTS = 1 << 28  # looked at in one step on a device
 
 
 @dataclass
 class Region:
-    """One allocation. ``flat`` is all of it as bytes, or for a sparse file, whose
-    buffer starts at byte ``base``, the buffer. ``known``: tensors with the places
+    """One allocation. ``flat`` is all of it as bytes, or for a sparse file the buffer.
+    A large buffer starts at byte ``base``, everything of it is 0 at first and ``fd`` is
+    its file, on a GPU there is none. ``known``: tensors with the places
     on their second axis (``None`` for all) whose cells are judged by name."""
 
     name: str
@@ -64,16 +68,27 @@ class Memory:
         """A zeroed contiguous tensor between guards, sparse when it is large."""
         size_bytes = prod(shape) * dtype.itemsize
         if size_bytes >= SPARSE_BYTES:
-            return self._sparse(shape, dtype, size_bytes)
+            return (self._sparse if self.device == "cpu" else self._allocated)(shape, dtype, size_bytes)
         whole = 2 * GUARD_BYTES + size_bytes
         flat = self.torch.full((whole,), GUARD_PATTERN, dtype=self.torch.uint8, device=self.device)
         self._regions[flat.untyped_storage().data_ptr()] = Region("a buffer", flat)
         return flat[GUARD_BYTES : GUARD_BYTES + size_bytes].zero_().view(dtype).reshape(shape)
 
+    def poisoned(self, shape: tuple[int, ...], dtype: Any, poison: float) -> Any:
+        """A contiguous tensor between guards that holds ``poison``: an output that a
+        kernel must write. Its cells are judged by name. For buffers that are not large."""
+        tensor = self.zeros(shape, dtype).fill_(poison)
+        self.know("an output", tensor)
+        return tensor
+
+    def _allocated(self, shape: tuple[int, ...], dtype: Any, size_bytes: int) -> Any:
+        base = _base(dtype)
+        flat = self.torch.zeros(base + size_bytes + PAGE_BYTES, dtype=self.torch.uint8, device=self.device)
+        self._regions[flat.untyped_storage().data_ptr()] = Region("a buffer", flat, base=base)
+        return flat[base : base + size_bytes].view(dtype).reshape(shape)
+
     def _sparse(self, shape: tuple[int, ...], dtype: Any, size_bytes: int) -> Any:
-        if self.device != "cpu":
-            raise Unsupported("buffers larger than memory exist on the CPU only")
-        base = -(-WRAP_ELEMENTS * dtype.itemsize // PAGE_BYTES) * PAGE_BYTES
+        base = _base(dtype)
         total = base + size_bytes + PAGE_BYTES
         try:
             fd = os.memfd_create("specoracle")
@@ -97,13 +112,13 @@ class Memory:
     def seal(self) -> None:
         """Remember everything as it is now, just before the call."""
         for region in self._regions.values():
-            if region.fd is None:
+            if not region.base:
                 region.before = region.flat.clone()
 
     def outside(self) -> str:
         """Where anything but known cells changed since ``seal``, in words; empty
         when nothing did."""
-        found = [self._beside(r) if r.fd is None else self._in_file(r) for r in self._regions.values()]
+        found = [self._in_large(r) if r.base else self._beside(r) for r in self._regions.values()]
         return "; ".join(f for f in found if f)
 
     def _beside(self, region: Region) -> str:
@@ -119,20 +134,38 @@ class Memory:
             return ""
         return f"{region.name}: {len(changed)} bytes, first at byte {int(changed[0]) - GUARD_BYTES} of the buffer"
 
-    def _in_file(self, region: Region) -> str:
+    def _in_large(self, region: Region) -> str:
         ((tensor, places),) = region.known
-        itemsize, per_layer = tensor.dtype.itemsize, tensor.shape[1]
-        bits = getattr(self.torch, BITS[itemsize])
+        per_layer = tensor.shape[1]
         owned = {layer * per_layer + p for layer in range(tensor.shape[0]) for p in places or range(per_layer)}
         stray: set[int] = set()
-        for start, end in _written(region.fd):
-            cells = self.torch.frombuffer(region.mapping, dtype=bits, offset=start, count=(end - start) // itemsize)
-            at = cells.nonzero().flatten() + (start - region.base) // itemsize
-            stray.update(self.torch.unique(at.div(tensor.stride(1), rounding_mode="floor")).tolist())
+        for cells in self._nonzero_in_file(region) if region.fd is not None else self._nonzero(region):
+            places_hit = (cells - region.base // tensor.dtype.itemsize).div(tensor.stride(1), rounding_mode="floor")
+            stray.update(self.torch.unique(places_hit).tolist())
         words = [_place(s, per_layer) for s in sorted(stray - owned)]
         if not words:
             return ""
         return f"{region.name}: written in {', '.join(words[:NAMED])}" + (" and more" if len(words) > NAMED else "")
+
+    def _nonzero_in_file(self, region: Region) -> Iterator[Any]:
+        """Element numbers, from the start of the file, that hold something."""
+        itemsize = region.flat.dtype.itemsize
+        bits = getattr(self.torch, BITS[itemsize])
+        for start, end in _written(region.fd):
+            cells = self.torch.frombuffer(region.mapping, dtype=bits, offset=start, count=(end - start) // itemsize)
+            yield cells.nonzero().flatten() + start // itemsize
+
+    def _nonzero(self, region: Region) -> Iterator[Any]:
+        """The same of an allocation on a device."""
+        ((tensor, _),) = region.known
+        cells = region.flat.view(getattr(self.torch, BITS[tensor.dtype.itemsize]))
+        for start in range(0, len(cells), CHUNK_ELEMENTS):
+            yield cells[start : start + CHUNK_ELEMENTS].nonzero().flatten().cpu() + start
+
+
+def _base(dtype: Any) -> int:
+    """Bytes in front of a large buffer."""
+    return -(-WRAP_ELEMENTS * dtype.itemsize // PAGE_BYTES) * PAGE_BYTES
 
 
 def _place(index: int, per_layer: int) -> str:

@@ -1,0 +1,1 @@
+"""Contracts of the kernels that make the per-step states."""
