@@ -69,8 +69,10 @@ def _apart(case: Any, i: int, n: int) -> bool:
         return False
     prefixes = [1.0]
     for j in range(k if case.rule == "block" else 0):
-        token = case.drafts[i, j]
-        prefixes.append(min(1.0, prefixes[-1] * float(case.target[i, j, token]) / float(case.draft[i, j, token])))
+        target, draft = (float(rows[i, j, case.drafts[i, j]]) for rows in (case.target, case.draft))
+        if draft <= 0:  # its logarithm is no number
+            return False
+        prefixes.append(min(1.0, prefixes[-1] * target / draft))
     ends = _block_ends(case, i, k, prefixes) if case.rule == "block" else _token_ends(case, i, k)
     if ends is None:
         return False
