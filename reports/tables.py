@@ -2,8 +2,9 @@
 
 ``verdicts``: a row a case (a sweep: a row a target), with what a red turned out to be;
 a target that was asked nothing has a row without a case and with 0 ``rows``.
-``divergences``: a row an identity and run. ``behaviours``: a row a behaviour of each
-target, ``cases`` 0 when it was never shown. Text that a spreadsheet would take for a
+``targets``: a row a target and run, with the worst error of correct answers as a share of
+its bound. ``divergences``: a row an identity and run. ``behaviours``: a row a behaviour of
+each target, ``cases`` 0 when it was never shown. Text that a spreadsheet would take for a
 formula gets a quote in front; numbers stay numbers.
 """
 
@@ -17,7 +18,7 @@ from reports import severity
 from reports.events import parts, read
 from reports.files import folder, put
 from reports.junit import NOT_REACHED, unasked
-from reports.model import Run, View, judged, view
+from reports.model import SHARE_OF_BOUND, Run, Target, View, judged, view
 from reports.text import one_line
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ WHAT = {"contract": "str", "target": "str"}
 COLUMNS = {
     "verdicts": WHERE | {"command": "str", "case": "Int64"} | WHAT | {
         "verdict": "str", "known": "bool", "field": "str", "kind": "str", "near_tie": "bool", "margin_ulp": "float64",
-        "frozen_case": "str", "rows": "Int64", "production_s": "float64",
+        "error_of_bound": "float64", "frozen_case": "str", "rows": "Int64", "production_s": "float64",
+    },
+    "targets": WHERE | WHAT | {
+        "verdict": "str", "cases": "Int64", "agree": "Int64", "red": "Int64", "known": "Int64", "near_ties": "Int64",
+        "behaviours": "Int64", "behaviours_of_contract": "Int64", "worst_error_of_bound": "float64",
+        "cases_per_production_s": "float64",
     },
     "divergences": WHERE | WHAT | {
         "field": "str", "kind": "str", "verdict": "str", "known": "bool", "severity": "str", "cases": "Int64",
@@ -62,6 +68,7 @@ def frames(runs: list[Path]) -> dict[str, pandas.DataFrame]:
     seen = view(runs)
     rows = {
         "verdicts": [row for path in runs for events in parts(read(path)) for row in _verdicts(path, events)],
+        "targets": [_target(target) for target in seen.targets],
         "divergences": list(_divergences(seen)),
         "behaviours": list(_behaviours(seen)),
     }
@@ -102,6 +109,7 @@ def _verdicts(path: Path, events: list[dict[str, Any]]) -> Iterable[dict[str, An
         yield end | shared | {
             "field": identity.get("field"), "kind": identity.get("kind"), "frozen_case": files.get(end["case"]),
             "near_tie": "near_tie" in end.get("flags", ()), "margin_ulp": evidence.get("margin_ulp"), "rows": 1,
+            "error_of_bound": evidence.get(SHARE_OF_BOUND),
         }  # fmt: skip
     for swept in (e for e in events if e["event"] == "swept"):
         verdict = "DIVERGE" if swept["diverging"] else "AGREE" if swept["rows"] else "UNSUPPORTED"
@@ -109,6 +117,17 @@ def _verdicts(path: Path, events: list[dict[str, Any]]) -> Iterable[dict[str, An
     for target, (contract, reason) in unasked(events).items():
         verdict = "UNSUPPORTED" if reason else NOT_REACHED
         yield shared | {"target": target, "contract": contract, "verdict": verdict, "rows": 0}
+
+
+def _target(target: Target) -> dict[str, Any]:
+    reached = sum(n > 0 for n in target.behaviours.values())
+    return _where(target.run) | {
+        "contract": target.contract, "target": target.id, "verdict": target.word, "cases": target.executed,
+        "agree": target.verdicts["AGREE"], "red": target.red, "known": target.known, "near_ties": target.near_ties,
+        "behaviours": reached, "behaviours_of_contract": reached + len(target.not_reached),
+        "worst_error_of_bound": target.worst_of_bound,
+        "cases_per_production_s": target.executed / target.production_s if target.production_s else None,
+    }  # fmt: skip
 
 
 def _divergences(seen: View) -> Iterable[dict[str, Any]]:

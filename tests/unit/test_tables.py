@@ -14,7 +14,8 @@ from tests import sample_run as sample
 
 
 def read(paths) -> dict[str, pandas.DataFrame]:
-    missing = {"margin_ulp": [""], "production_s": [""]}
+    numbers = "margin_ulp", "production_s", "error_of_bound", "worst_error_of_bound", "cases_per_production_s"
+    missing = {name: [""] for name in numbers}
     return {p.stem: pandas.read_csv(p, keep_default_na=False, na_values=missing) for p in paths}
 
 
@@ -36,6 +37,21 @@ def test_a_row_a_case_with_what_it_turned_out_to_be(made):
     assert rows.loc[2, "margin_ulp"] == 0.25 and rows["margin_ulp"].isna().sum() == 9
     assert rows.loc[10, "rows"] == 9 and rows.loc[1, "production_s"] == 0.25
     assert set(rows["engine"]) == {"sglang"} and set(rows["version"]) == {"0.5.18"} and set(rows["run"]) == {"run"}
+
+
+def test_a_row_a_target_with_its_worst_error(tmp_path):
+    events = [sample.started()]
+    for number, share in enumerate((0.25, 0.5, None), start=1):
+        evidence = {} if share is None else {"evidence": {"error_of_bound": share}}
+        events += [sample.start(number), sample.end(number, "AGREE", behaviours=["no_boundary"], production_s=0.5, **evidence)]
+    events += [sample.start(4), sample.red(4, evidence={"claim": "far", "error_of_bound": 9.0})]
+    made = read(tables.write([sample.write(tmp_path / "run", events)], tmp_path, "csv"))
+    (row,) = made["targets"].to_dict("records")
+    assert (row["verdict"], row["cases"], row["agree"], row["red"]) == ("DIVERGE", 4, 3, 1)
+    assert row["worst_error_of_bound"] == 0.5 and row["behaviours"] == 1
+    assert row["behaviours_of_contract"] == len(contracts.get(sample.CONTRACT).behaviours)
+    assert row["cases_per_production_s"] == pytest.approx(4 / 1.75)
+    assert list(made["verdicts"]["error_of_bound"].fillna(-1)) == [0.25, 0.5, -1, 9.0]
 
 
 def test_a_row_an_identity(made):
@@ -81,7 +97,7 @@ def test_hostile_text_is_one_cell_and_no_formula(tmp_path, form, text):
         table = pandas.read_csv(path, keep_default_na=False) if form == "csv" else pandas.read_parquet(path)
         cells = [str(c) for c in table.to_numpy().ravel()]
         assert not [c for c in cells if c.startswith(("=", "@", "+")) or not c.isprintable() or len(c) > 2000]
-        assert len(table) == {"verdicts": 1, "divergences": 1, "behaviours": len(table)}[path.stem]
+        assert len(table) == {"verdicts": 1, "targets": 1, "divergences": 1, "behaviours": len(table)}[path.stem]
 
 
 def test_parquet_holds_what_csv_holds(tmp_path):
