@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import inspect
 from collections.abc import Iterator
 from types import ModuleType
 from unittest import mock
@@ -18,7 +19,7 @@ from unittest import mock
 import numpy as np
 import torch
 import triton.language as tl
-from triton.runtime import interpreter
+from triton.runtime import interpreter, jit
 from triton.runtime.autotuner import Autotuner
 
 MATH_ALIASES = ("exp", "exp2", "log", "log2")
@@ -38,9 +39,7 @@ def round_to_bfloat16() -> None:
     def convert(data, source, target, rounding_mode):
         if source != tl.float32 or target != tl.bfloat16:
             return original(data, source, target, rounding_mode)
-        values = np.ascontiguousarray(data).view(np.float32)
-        bits = torch.tensor(values).to(torch.bfloat16).view(torch.int16).numpy()
-        return bits.view(np.uint16).reshape(np.shape(data))
+        return _bfloat16_bits(np.ascontiguousarray(data).view(np.float32)).reshape(np.shape(data))
 
     interpreter._convert_float = convert
 
@@ -54,16 +53,62 @@ def widen_bfloat16_dot() -> None:
         return
     original = interpreter.InterpreterBuilder.create_dot
 
-    def widen(operand):
-        if operand.get_element_ty() != tl.bfloat16:
-            return operand
-        bits = np.asarray(operand.data).view(np.uint16).astype(np.uint32) << 16
-        return interpreter.TensorHandle(bits.view(np.float32), tl.float32)
-
     def create_dot(self, a, b, *rest):
-        return original(self, widen(a), widen(b), *rest)
+        return original(self, _widened(a), _widened(b), *rest)
 
     interpreter.InterpreterBuilder.create_dot = create_dot
+
+
+def compute_in_bfloat16() -> None:
+    """Arithmetic and comparisons of two bfloat16 operands mean their values. The interpreter takes their bit patterns.
+
+    A result is computed in float32 and rounded, as the GPU's bfloat16 instructions do.
+    """
+    if not _first("bfloat16 arithmetic"):
+        return
+    original = interpreter.InterpreterBuilder.binary_op
+
+    def binary_op(self, lhs, rhs, op):
+        if tl.bfloat16 not in (lhs.get_element_ty(), rhs.get_element_ty()):
+            return original(self, lhs, rhs, op)
+        made = original(self, _widened(lhs), _widened(rhs), op)
+        data = _bfloat16_bits(made.data) if made.data.dtype == np.float32 else made.data
+        return interpreter.TensorHandle(data, tl.bfloat16)
+
+    interpreter.InterpreterBuilder.binary_op = binary_op
+
+
+def convert_integers_to_bfloat16() -> None:
+    """An integer that becomes bfloat16 keeps its value. The interpreter takes it for a bit pattern."""
+    if not _first("integers to bfloat16"):
+        return
+    original = interpreter.InterpreterBuilder.cast_impl
+
+    def cast_impl(self, src, dst_type):
+        if dst_type.scalar == tl.bfloat16 and src.dtype.scalar.is_int():
+            src = interpreter.TensorHandle(np.asarray(src.data).astype(np.float32), tl.float32)
+        return original(self, src, dst_type)
+
+    interpreter.InterpreterBuilder.cast_impl = cast_impl
+
+
+def annotated_integers() -> None:
+    """An integer argument annotated ``tl.int64`` is one. The interpreter goes by its value and makes it 32 bits wide,
+    so that products with it wrap which on a GPU do not.
+    """
+    if not _first("annotated integers"):
+        return
+    original = interpreter.GridExecutor.__call__
+
+    def call(self, *args, **kwargs):
+        names = inspect.getfullargspec(self.fn).args
+        wide = {n for n, hint in self.fn.__annotations__.items() if jit._normalize_ty(hint) == "i64"}
+        if not wide:
+            return original(self, *args, **kwargs)
+        bound = inspect.getcallargs(self.fn, *args, **{k: v for k, v in kwargs.items() if k in names})
+        return original(self, **{n: _int64(v) if n in wide and type(v) is int else v for n, v in bound.items()})
+
+    interpreter.GridExecutor.__call__ = call
 
 
 def rebind_aliases(module: ModuleType, names: tuple[str, ...] = MATH_ALIASES) -> None:
@@ -98,6 +143,24 @@ def single_configuration(module: ModuleType) -> None:
             if isinstance(kernel, Autotuner):
                 kernel.configs = kernel.configs[:1]
             kernel = getattr(kernel, "fn", None)
+
+
+def grid_of_host_arguments() -> None:
+    """A grid function sees the arguments as the caller passed them, and what it replaces is used. The interpreter shows
+    it pointers, of which a function that counts tokens or fills tables can make nothing.
+    """
+    if not _first("grid of host arguments"):
+        return
+    original = interpreter.GridExecutor.__call__
+
+    def call(self, *args, **kwargs):
+        if callable(self.grid):
+            names = inspect.getfullargspec(self.fn).args
+            args, kwargs = (), inspect.getcallargs(self.fn, *args, **{k: v for k, v in kwargs.items() if k in names})
+            self.grid = self.grid(kwargs)
+        return original(self, *args, **kwargs)
+
+    interpreter.GridExecutor.__call__ = call
 
 
 def null_device_context(module: ModuleType, name: str = "custom_device_ctx") -> None:
@@ -140,6 +203,25 @@ def _unpinned(factory):
         return factory(*args, **kwargs)
 
     return build
+
+
+def _int64(value):
+    """A scalar argument of a kernel, 64 bits wide."""
+    return tl.tensor(interpreter.TensorHandle(np.array([value], np.int64), tl.int64), tl.int64)
+
+
+def _widened(operand):
+    """A bfloat16 operand as float32; others as they are."""
+    if operand.get_element_ty() != tl.bfloat16:
+        return operand
+    bits = np.asarray(operand.data).view(np.uint16).astype(np.uint32) << 16
+    return interpreter.TensorHandle(bits.view(np.float32), tl.float32)
+
+
+def _bfloat16_bits(values):
+    """float32 numbers rounded to nearest, as the interpreter stores bfloat16."""
+    bits = torch.tensor(np.asarray(values, np.float32)).to(torch.bfloat16).view(torch.int16).numpy()
+    return bits.view(np.uint16)
 
 
 def _late(name: str):

@@ -79,10 +79,13 @@ class Memory:
         kernel must write. Its cells are judged by name. For buffers that are not large."""
         tensor = self.zeros(shape, dtype).fill_(poison)
         self.know("an output", tensor)
+        region = self._regions[tensor.untyped_storage().data_ptr()]
+        region.before = None if region.base else region.flat.clone()  # it may be allocated inside the call
         return tensor
 
     def _allocated(self, shape: tuple[int, ...], dtype: Any, size_bytes: int) -> Any:
         base = _base(dtype)
+        self.torch.cuda.empty_cache()  # what an earlier call held goes back first: two of these may not fit
         flat = self.torch.zeros(base + size_bytes + PAGE_BYTES, dtype=self.torch.uint8, device=self.device)
         self._regions[flat.untyped_storage().data_ptr()] = Region("a buffer", flat, base=base)
         return flat[base : base + size_bytes].view(dtype).reshape(shape)

@@ -93,6 +93,9 @@ def prepare_torch(engine: Engine, stubs: dict[str, list[str]] | None) -> None:
 
         interpreter.round_to_bfloat16()
         interpreter.widen_bfloat16_dot()
+        interpreter.compute_in_bfloat16()
+        interpreter.convert_integers_to_bfloat16()
+        interpreter.annotated_integers()
 
 
 def loop(control: socket.socket, engine: Any, adapters: dict[str, Any]) -> None:

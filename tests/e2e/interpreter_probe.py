@@ -136,6 +136,18 @@ def device_context():
         return True
 
 
+@triton.jit
+def from_integers(source, target, n: tl.constexpr):
+    i = tl.arange(0, n)
+    tl.store(target + i, tl.load(source + i).to(tl.bfloat16))
+
+
+def integers():
+    x, y = torch.arange(WIDTH, dtype=torch.int32) - WIDTH // 2, torch.empty(WIDTH, dtype=torch.bfloat16)
+    from_integers[(1,)](x, y, WIDTH)
+    return torch.equal(y, x.to(torch.bfloat16))
+
+
 def right(check):
     try:
         return bool(check())
@@ -148,6 +160,7 @@ CHECKS = {
     "round_to_bfloat16": (rounding, interpreter.round_to_bfloat16),
     "widen_bfloat16_dot": (dot_product, interpreter.widen_bfloat16_dot),
     "compute_in_bfloat16": (arithmetic, interpreter.compute_in_bfloat16),
+    "convert_integers_to_bfloat16": (integers, interpreter.convert_integers_to_bfloat16),
     "annotated_integers": (annotated, interpreter.annotated_integers),
     "rebind_aliases": (aliases, lambda: interpreter.rebind_aliases(HERE)),
     "tensor_range": (loop_scalars, lambda: interpreter.tensor_range(HERE)),

@@ -21,6 +21,7 @@ REPAIRS = (
     "round_to_bfloat16",
     "widen_bfloat16_dot",
     "compute_in_bfloat16",
+    "convert_integers_to_bfloat16",
     "annotated_integers",
     "rebind_aliases",
     "tensor_range",
