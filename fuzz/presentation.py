@@ -47,12 +47,17 @@ def permutation(size: int, seed: int) -> list[int]:
     return order
 
 
+def _order(contract: Contract, size: int, how: Presentation) -> list[int]:
+    """The permutation for ``contract``: none where the order has a meaning."""
+    return permutation(size, 0 if contract.ordered else how.order)
+
+
 def present(contract: Contract, case: Any, how: Presentation) -> Any:
     """The case with its records permuted and padded."""
     if not (how.order or how.padding):
         return case
     records = list(getattr(case, contract.records))
-    shown = [records[i] for i in permutation(len(records), how.order)]
+    shown = [records[i] for i in _order(contract, len(records), how)]
     if how.padding and contract.padding is not None and records:
         shown += [contract.padding(case)] * how.padding
     return dataclasses.replace(case, **{contract.records: tuple(shown)})
@@ -65,7 +70,7 @@ def undo(contract: Contract, case: Any, how: Presentation, observed: dict[str, A
         return observed
     size = len(getattr(case, contract.records))
     padding = how.padding if contract.padding is not None and size else 0
-    order = permutation(size, how.order)
+    order = _order(contract, size, how)
     restored = dict(observed)
     for field in contract.fields:
         seen = observed.get(field.name)

@@ -63,6 +63,8 @@ class Contract:
     kind           field, expected, observed -> word for the difference (identity)
     records        name of the case attribute that holds one record per request
     padding        case -> an inert record that may be appended, or ``None``
+    ordered        the order of the records is part of what is asked, such as the
+                   steps of a story: they are never shown in another
     say            case, field, where, observed -> the claim in words, for a
                    contract whose values need them; ``None`` to say it generally
     example        a small healthy case in which nothing special happens
@@ -81,6 +83,7 @@ class Contract:
     kind: Callable[[str, Any, Any], str] = differs
     records: str = "requests"
     padding: Callable[[Any], Any] | None = None
+    ordered: bool = False
     say: Callable[[Any, str, tuple[int, ...], Any], str] | None = None
 
     def run(self, case: Any) -> tuple[Outcome, Trace]:

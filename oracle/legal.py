@@ -177,12 +177,12 @@ class Within:
         that its bound leaves. Machines whose mathematical libraries differ in the last
         bit of a float64 write the same."""
         cells = zip(self.value.ravel()[:SHOWN_CELLS], self.error.ravel()[:SHOWN_CELLS], strict=True)
-        bounds = self.error[np.isfinite(self.error)]
+        asked = np.isfinite(self.error)
         return {
             "shape": list(self.value.shape),
-            "first": [_number(_to_bound(float(v), float(e))) for v, e in cells],
-            "magnitudes": _number(_digits(float(np.abs(self.value).sum()))),
-            "largest_error": _digits(float(bounds.max(initial=0.0))),
+            "first": [_to_bound(float(v), float(e)) for v, e in cells],
+            "magnitudes": _number(_digits(float(np.abs(self.value[asked]).sum()))),
+            "largest_error": _digits(float(self.error[asked].max(initial=0.0))),
         }
 
 
@@ -252,10 +252,13 @@ def _number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def _to_bound(value: float, error: float) -> float:
-    """``value`` to two digits more than ``error`` leaves sure."""
-    if not (math.isfinite(value) and 0 < error < math.inf):
-        return value
+def _to_bound(value: float, error: float) -> float | str:
+    """``value`` to two digits more than ``error`` leaves sure; of a cell that may hold
+    anything, nothing."""
+    if error == math.inf:
+        return "anything"
+    if not math.isfinite(value) or error == 0:
+        return _number(value)
     return round(value, 2 - math.floor(math.log10(error))) + 0.0  # + 0.0: no negative zero
 
 

@@ -32,16 +32,16 @@ def fake_session() -> Iterator[Session]:
 
 @pytest.fixture(scope="session")
 def engine_session() -> Iterator[Callable[[str], Session]]:
-    """``engine_session("0.5.18")``: one session per SGLang version for the whole
-    run, because an import costs 10 to 18 s."""
+    """``engine_session("0.5.18")`` of SGLang, ``engine_session("vllm==0.33.0")`` of another
+    engine: one session a release for the whole run, because an import costs 10 to 18 s."""
     sessions: dict[str, Session] = {}
 
-    def get(version: str) -> Session:
-        if version not in sessions:
-            session = Session(launch_for(parse(f"sglang=={version}")))
+    def get(release: str) -> Session:
+        if release not in sessions:
+            session = Session(launch_for(parse(release if "==" in release else f"sglang=={release}")))
             session.start()
-            sessions[version] = session
-        return sessions[version]
+            sessions[release] = session
+        return sessions[release]
 
     yield get
     for session in sessions.values():

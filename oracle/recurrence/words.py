@@ -35,7 +35,8 @@ def cell(legal: Within, where: tuple[int, ...], observed: float, axes: tuple[str
     must = Real(value - error, value + error).describe()
     if observed == POISON:
         return f"request {where[0]}: {place} was never written; it must be {must}"
-    times = f", {abs(observed - value) / error:.3g} times its bound of {error:.2g} away" if error else ""
+    far = f", {abs(observed - value) / error:.3g} times its bound of {error:.2g} away" if error else ""
+    times = far if math.isfinite(observed) else ""
     return f"request {where[0]}: {place} is {observed:.9g}; it must be {must}{times}"
 
 

@@ -4,17 +4,14 @@ right reason, and green on the one that fixed it. See ``test_ground_truth``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from fuzz import adapter as adapters
 from fuzz import corpus, known
 from fuzz.corpus import DEFAULT_CORPUS
-from fuzz.engines.spec import parse
 from fuzz.executor import execute
-from fuzz.launch import launch_for
-from fuzz.supervisor import Session
 from fuzz.verdict import Kind, Verdict
 
 pytestmark = pytest.mark.engine
@@ -26,20 +23,14 @@ RUNNER_2 = f"vllm/gpu_rejection_sampler/{CONTRACT}/"
 
 
 @pytest.fixture(scope="module")
-def ask() -> Iterator[Callable[[str, str, str], Verdict]]:
-    """``ask(version, target, slug)``: one session a version for the whole module."""
-    sessions: dict[str, Session] = {}
+def ask(engine_session) -> Callable[[str, str, str], Verdict]:
+    """``ask(version, target, slug)`` of vLLM."""
 
     def answer(version: str, target: str, slug: str) -> Verdict:
-        if version not in sessions:
-            sessions[version] = Session(launch_for(parse(f"vllm=={version}")))
-            sessions[version].start()
         adapter = adapters.load("vllm")[target]
-        return execute(sessions[version], adapter, CASES[(adapter.contract, slug)])
+        return execute(engine_session(f"vllm=={version}"), adapter, CASES[(adapter.contract, slug)])
 
-    yield answer
-    for session in sessions.values():
-        session.close()
+    return answer
 
 
 @pytest.mark.parametrize("target", [RUNNER_1, f"{RUNNER_1}(generators)"])

@@ -173,5 +173,7 @@ def test_a_digest_is_small_and_does_not_depend_on_the_last_bits():
     made = (exact(SPREAD) * POSITIVE).legal()
     noisy = Within(made.value * (1 + 2.0**-51), made.error * (1 - 2.0**-51))
     assert to_plain(made) == to_plain(noisy) and len(str(to_plain(made))) < 400
+    free, other = (Within(np.array([v, 2.0]), np.array([np.inf, 0.0])) for v in (1.0, 7.0))
+    assert to_plain(free) == to_plain(other) and to_plain(free)["within"]["first"] == ["anything", 2.0]
     assert alike(made, noisy) and alike([made], [noisy])
     assert not alike(made, Within(made.value + 1e-5 * made.error, made.error))

@@ -43,7 +43,10 @@ def test_a_row_a_target_with_its_worst_error(tmp_path):
     events = [sample.started()]
     for number, share in enumerate((0.25, 0.5, None), start=1):
         evidence = {} if share is None else {"evidence": {"error_of_bound": share}}
-        events += [sample.start(number), sample.end(number, "AGREE", behaviours=["no_boundary"], production_s=0.5, **evidence)]
+        events += [
+            sample.start(number),
+            sample.end(number, "AGREE", behaviours=["no_boundary"], production_s=0.5, **evidence),
+        ]
     events += [sample.start(4), sample.red(4, evidence={"claim": "far", "error_of_bound": 9.0})]
     made = read(tables.write([sample.write(tmp_path / "run", events)], tmp_path, "csv"))
     (row,) = made["targets"].to_dict("records")
