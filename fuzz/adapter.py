@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ENTRY_POINTS = "specoracle.adapters"
-BUILT_IN = {name: f"fuzz.engines.{name}" for name in ("flashinfer", "sglang", "vllm")}
+BUILT_IN = {name: f"fuzz.engines.{name}" for name in ("fla", "flashinfer", "sglang", "vllm")}
 
 
 class AdapterError(Exception):

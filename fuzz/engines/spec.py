@@ -81,8 +81,10 @@ def parse(text: str, *, has_python: bool = False) -> EngineSpec:
 def _known(name: str) -> imports.EngineImports:
     known = sorted({*imports.ENGINES, *installed_engines()})
     if name not in known:
+        packages = {imports.load(each).distribution: each for each in known}
+        meant = f"the engine of the package {name} is called {packages[name]}; " if name in packages else ""
         raise EngineError(
-            f"unknown engine {name!r}: write NAME, NAME==VERSION, NAME==local or NAME@PATH with one of: "
+            f"unknown engine {name!r}: {meant}write NAME, NAME==VERSION, NAME==local or NAME@PATH with one of: "
             f"{', '.join(known)}"
         )
     return imports.load(name)

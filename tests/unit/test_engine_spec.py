@@ -44,7 +44,7 @@ def test_an_unknown_engine_names_the_known_ones(text):
 
 
 def test_every_engine_has_data_adapters_and_a_default_that_is_supported():
-    assert set(imports.ENGINES) >= {"flashinfer", "sglang", "vllm"}
+    assert set(imports.ENGINES) >= {"fla", "flashinfer", "sglang", "vllm"}
     for name in imports.ENGINES:
         table = imports.load(name)
         assert name in BUILT_IN and table.default in table.supported
@@ -55,8 +55,14 @@ def test_every_engine_has_data_adapters_and_a_default_that_is_supported():
 
 
 def test_an_engine_is_called_as_it_is_imported_and_fetched_under_its_distribution():
-    named = {name: imports.load(name).distribution for name in ("flashinfer", "sglang", "vllm")}
-    assert named == {"flashinfer": "flashinfer-python", "sglang": "sglang", "vllm": "vllm"}
+    named = {name: imports.load(name).distribution for name in ("fla", "flashinfer", "sglang", "vllm")}
+    assert named == {"fla": "fla-core", "flashinfer": "flashinfer-python", "sglang": "sglang", "vllm": "vllm"}
+
+
+@pytest.mark.parametrize(("package", "engine"), [("fla-core", "fla"), ("flashinfer-python", "flashinfer")])
+def test_who_writes_the_name_of_the_package_is_told_the_name_of_the_engine(package, engine):
+    with pytest.raises(EngineError, match=f"the engine of the package {package} is called {engine};"):
+        parse(f"{package}==0.6.0")
 
 
 def test_a_table_without_stubs_or_unset_variables_has_none():

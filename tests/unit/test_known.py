@@ -169,7 +169,7 @@ def test_the_support_table_is_read_as_it_was_written(tmp_path):
     assert support.expected(tmp_path, "sglang", "0.5.23", "cpu") == []
 
 
-@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("engine", ["fla", "flashinfer", "sglang", "vllm"])
 def test_every_shipped_entry_names_its_production_line_and_stands_alone(engine):
     for entry in load(DEFAULT_CORPUS, engine):
         assert re.search(r"\.(py|cuh|cu|h):\d+", entry.line), entry.identity
