@@ -1,0 +1,1 @@
+"""Draft semantics: what a draft model is fed, and the states handed from step to step."""
