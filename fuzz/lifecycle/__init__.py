@@ -1,0 +1,1 @@
+"""Driving production parts through stories of commit.lifecycle."""
