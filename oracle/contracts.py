@@ -24,6 +24,20 @@ MODULES = (
     "oracle.commit.checkpoint_grid",
     "oracle.commit.call_order",
     "oracle.commit.draft_inputs",
+    "oracle.draft.mtp_chain",
+    "oracle.commit.lifecycle",
+    "oracle.commit.kv_move",
+    "oracle.draft.graph_rows",
+    "oracle.draft.inputs",
+    "oracle.commit.aligned_states",
+    "oracle.recurrence.gated_delta",
+    "oracle.recurrence.kda",
+    "oracle.recurrence.replay",
+    "oracle.recurrence.kda_convolution_verify",
+    "oracle.recurrence.causal_convolution",
+    "oracle.recurrence.short_convolution",
+    "oracle.recurrence.selective_scan",
+    "oracle.recurrence.lightning",
 )
 
 

@@ -14,8 +14,8 @@ from unittest import mock
 
 from fuzz.adapter import Unsupported, adapter
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.scatter_kernels import CONTRACT
 from fuzz.engines.memory import Memory
+from fuzz.engines.sglang.scatter_kernels import CONTRACT
 from fuzz.engines.sglang.scatter_state import CommitState
 from oracle.commit.state_case import NONE
 

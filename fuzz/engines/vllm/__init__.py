@@ -10,4 +10,10 @@ ADAPTER_MODULES = (
     "fuzz.engines.vllm.lengths_v2",
     "fuzz.engines.vllm.draft_inputs_v1",
     "fuzz.engines.vllm.draft_inputs_v2",
+    "fuzz.engines.vllm.aligned_states",
+    "fuzz.engines.vllm.delta_rule",
+    "fuzz.engines.vllm.convolution",
+    "fuzz.engines.vllm.selective_scan",
+    "fuzz.engines.vllm.lightning",
+    "fuzz.engines.vllm.lifecycle_blocks",
 )
