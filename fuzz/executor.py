@@ -86,7 +86,16 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
     if answer.get("unstable"):
         return red(Kind.DIVERGE, "repeat", "two_runs_differ", observed=summary(answer["observed"]))
     observed = undo(contract, case, how, answer["observed"])
-    judgement = judge(contract, outcome, observed, adapter.rounding_ulp)
+    try:
+        judgement = judge(contract, outcome, observed, adapter.rounding_ulp)
+    except (
+        TypeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+    ) as error:  # None for a list, a ragged one
+        reason = f"what the adapter returned cannot be judged: {type(error).__name__}: {error}"
+        return Verdict(Kind.HARNESS_ERROR, adapter.id, contract.name, evidence={"message": reason})
     production_s = answer.get("production_s", 0.0)
     # Said of every verdict: a bound that no correct kernel comes near would prove nothing.
     share = judgement.error_of_bound

@@ -65,10 +65,13 @@ def _replay(session: Session, adapter: Adapter, frozen: FrozenCase) -> Replayed:
         return Replayed(adapter.id, Result.ERROR, suspect, (f"{suspect.kind}: {DRIFTED}",))
     contract = contracts.get(frozen.contract)
     if verdict.kind is Kind.AGREE:
-        return Replayed(adapter.id, Result.FIXED, verdict, ("production agrees with the reference",))
+        story = explain.told(contract, frozen.case) if contract.ordered else []
+        return Replayed(adapter.id, Result.FIXED, verdict, ("production agrees with the reference", *story))
     if verdict.kind is Kind.DIVERGE and "all_observed" in verdict.evidence:
         rows = explain.side_by_side(contract, frozen.case, verdict.evidence["all_observed"])
-        return Replayed(adapter.id, Result.FAILED, verdict, (verdict.evidence["claim"], "", *explain.text(rows)))
+        return Replayed(
+            adapter.id, Result.FAILED, verdict, (verdict.evidence["claim"], "", *explain.text(rows, contract.ordered))
+        )
     if verdict.red:
         detail = verdict.evidence.get("traceback") or verdict.evidence.get("stack") or verdict.evidence.get("output")
         head = f"{verdict.kind}: {verdict.identity.kind}"

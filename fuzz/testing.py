@@ -67,7 +67,7 @@ def assert_conforms(
         observed = undo(rule, case, how, returned)
         found = judge(rule, rule.run(case)[0], observed, rounding_ulp)
         if not found.agrees:
-            rows = explain.text(explain.side_by_side(rule, case, observed, rounding_ulp))
+            rows = explain.text(explain.side_by_side(rule, case, observed, rounding_ulp), rule.ordered)
             shown = f"shown with: {', '.join(how.names())}\n" if how.names() else ""
             claim = explain.sentence(rule, case, found)
             raise NotConforming("\n".join([claim, "", *rows, "", f"{shown}case: {explain.compact(case)}"]))

@@ -120,9 +120,12 @@ def _whole(outcome: Outcome, step: TraceStep) -> Any:
     return value if step.request is None else value[step.request]
 
 
-def text(rows: list[Row]) -> list[str]:
-    """Rows as lines of plain text in three columns, the divergent one marked."""
-    names = [r.step if r.request is None else f"request {r.request}: {r.step}" for r in rows]
+def text(rows: list[Row], story: bool = False) -> list[str]:
+    """Rows as lines of plain text in three columns, the divergent one marked. Of a story
+    (``Contract.ordered``) what agrees is left out: its steps say it in words."""
+    unit = "step" if story else "request"
+    rows = [r for r in rows if r.legal is False or not r.observed] if story else rows
+    names = [r.step if r.request is None else f"{unit} {r.request}: {r.step}" for r in rows]
     expected = [_short(r.expected) for r in rows]
     name_width = max(map(len, ["step", *names]))
     width = max(map(len, ["expected", *(e for e, r in zip(expected, rows, strict=True) if r.observed)]))
@@ -142,6 +145,11 @@ def compact(case: Any) -> str:
     """A case in one line; the whole of a long one stands in its file."""
     text = json.dumps(to_plain(case), separators=(", ", ": ")).replace('"', "")
     return text if len(text) <= MAX_CASE else text[: MAX_CASE - 1] + "…"
+
+
+def told(contract: Contract, case: Any) -> list[str]:
+    """What the reference says of a case, one line a step that decides nothing by itself."""
+    return [step.name for step in contract.run(case)[1].steps if step.decides is None]
 
 
 def changes(case: Any, other: Any) -> str:

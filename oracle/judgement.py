@@ -48,10 +48,11 @@ def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any], slack_
     Fields that ``observed`` lacks are not judged: a target observes the part of
     the outcome it computes, and its adapter declares which part that is.
     ``slack_ulp`` is how much coarser than the contract's rounding model the
-    target's own arithmetic is declared to be.
+    target's own arithmetic is declared to be. Where the order of the records has a
+    meaning, the first record with an illegal field decides.
     """
     near_tie, margin_ulp, worst = False, None, None
-    runs = _Branches(slack_ulp)
+    runs, wrong = _Branches(slack_ulp), []
     for field in contract.fields:
         if field.name not in observed:
             continue
@@ -65,9 +66,13 @@ def judge(contract: Contract, outcome: Outcome, observed: dict[str, Any], slack_
                 verdict = _judge_list(contract, field.name, expected, seen, runs)
         worst = _worst((worst, verdict.error_of_bound))
         if not verdict.agrees:
-            return replace(verdict, error_of_bound=worst)
+            wrong.append(replace(verdict, error_of_bound=worst))
+            if not contract.ordered:
+                break
         if verdict.near_tie:
             near_tie, margin_ulp = True, verdict.margin_ulp
+    if wrong:  # of a story the earliest step, whatever field shows it
+        return min(wrong, key=lambda verdict: verdict.where[:1])
     taken = runs.margins()
     if taken:
         near_tie, margin_ulp = True, min([*taken, *([margin_ulp] if margin_ulp is not None else [])])

@@ -141,10 +141,17 @@ class Within:
     value: np.ndarray
     error: np.ndarray
 
+    def __post_init__(self) -> None:
+        if self.value.shape != self.error.shape or not (self.error >= 0).all():
+            raise ValueError("Within: a bound for each cell, none below 0 and none NaN")
+
     def excess(self, observed: Any) -> np.ndarray | None:
         """How far each cell is off, as a fraction of its bound: legal up to 1, NaN and
-        any deviation from an exact cell are infinite. ``None`` for a wrong shape."""
+        any deviation from an exact cell are infinite. ``None`` for a wrong shape or no real
+        numbers."""
         seen = np.asarray(observed)
+        if seen.dtype.kind in "cSUmM":  # a cast would drop an imaginary part and read texts
+            return None
         if seen.ndim != self.value.ndim or any(s < n for s, n in zip(seen.shape, self.value.shape, strict=True)):
             return None
         seen = seen[tuple(slice(n) for n in self.value.shape)].astype(np.float64)
@@ -170,7 +177,7 @@ class Within:
 
     def describe(self) -> str:
         shape = " x ".join(map(str, self.value.shape))
-        return f"{shape} numbers, each within its bound of {self.error.max(initial=0.0):.2g} at most"
+        return f"{shape} numbers, each within its own bound (the largest is {self.error.max(initial=0.0):.2g})"
 
     def digest(self) -> dict[str, Any]:
         """What a file keeps: the shape, the first cells and a sum, each to the digits

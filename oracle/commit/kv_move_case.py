@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.contract import FUNCTIONAL, MAX_LENGTH, require, require_size
+from oracle.contract import FUNCTIONAL, MAX_LENGTH, require
 
 NONE = -1
 HEADS, LATENT, INDEXER, WINDOWED, HYBRID = "heads", "latent", "indexer", "windowed", "hybrid"
@@ -20,6 +20,7 @@ POOLS = (HEADS, LATENT, INDEXER, WINDOWED, HYBRID, SCALED, SCALED_LATENT)
 SCALE_WORDS = 8  # words of 4-bit elements that one word of scales stands for
 INDEX_PAGE = 64  # the index keys of sparse attention are kept in pages of this size
 MAX_PAGES = 4096
+MAX_REQUESTS = 512
 MAX_WORDS = 2**24  # of all buffers together, 4 bytes each
 TILE_BYTES = 128  # of a row that a program copies at least in the kernels seen
 LAUNCH_SLOTS = 256  # that one launch takes in the kernels seen
@@ -115,7 +116,7 @@ def domain(case: KvMoveCase) -> str:
     require(not scaled or case.key_words % SCALE_WORDS == 0, f"key_words: scales stand for {SCALE_WORDS} words each")
     require(case.pool != INDEXER or case.page == INDEX_PAGE, f"page: index keys have pages of {INDEX_PAGE}")
     require(bool(case.requests), "requests: must not be empty")
-    require_size(case.requests, "requests", case.draft_tokens)
+    require(len(case.requests) <= MAX_REQUESTS, f"requests: must be at most {MAX_REQUESTS}")
     for i, r in enumerate(case.requests):
         where = f"requests[{i}]"
         require(0 <= r.pre <= MAX_LENGTH, f"{where}.pre: must be 0 to {MAX_LENGTH}")

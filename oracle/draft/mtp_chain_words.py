@@ -116,10 +116,15 @@ def _state(must: int, seen: int) -> str:
     return "state_of_another_row"
 
 
+def _rows(steps: Any) -> list[int | None]:
+    """How many rows each step has; ``None`` for what is no list of them."""
+    return [len(rows) if isinstance(rows, (list, tuple)) else None for rows in steps]
+
+
 def first_difference(expected: Any, observed: Any) -> tuple[int, int, Any, Any] | None:
     """Step, row and both values of the first cell that differs; ``None`` when the two
     have different numbers of steps or rows."""
-    if [len(rows) for rows in expected] != [len(rows) for rows in observed]:
+    if _rows(expected) != _rows(observed):
         return None
     for step, (must, seen) in enumerate(zip(expected, observed, strict=True)):
         for row, (m, s) in enumerate(zip(must, seen, strict=True)):

@@ -22,6 +22,8 @@ NOBODY = -1
 MAX_STEPS = 1 << 14
 MAX_REQUESTS = 1 << 11
 MAX_DRAFT_TOKENS = 64
+MAX_WORK = 1 << 23  # steps times tokens: every step looks at everything that is held
+LEAST_WORK = 64  # tokens that a request counts for at least
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,20 @@ def domain(case: LifecycleCase) -> str:
         require(0 <= s.shared <= MAX_TOKENS, f"{at}.shared: must be 0 to {MAX_TOKENS}")
         require(len(s.committed) <= 64, f"{at}.committed: must be at most 64 rows")
         require(all(1 <= c <= case.draft_tokens for c in s.committed), f"{at}.committed: must be 1 to draft_tokens")
+    work = len(case.steps) * _tokens(case)
+    require(work <= MAX_WORK, f"steps: {len(case.steps)} of {_tokens(case)} tokens are too many together")
     return FUNCTIONAL
+
+
+def _tokens(case: LifecycleCase) -> int:
+    """Tokens of all requests at most, whichever steps apply."""
+    found = entered = 0
+    for s in case.steps:
+        if s.action == ENTER:
+            found, entered = found + max(s.tokens, LEAST_WORK), entered + 1
+        elif s.action == VERIFY:
+            found += sum(s.committed) + max(entered - len(s.committed), 0)
+    return found
 
 
 def committed_of(step: Step, row: int) -> int:

@@ -19,6 +19,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 ACTIVATIONS = ("none", "silu")
 NONE = -1
 MAX_ELEMENTS = 2**33  # of one tensor with its unused slots or tokens; faults show beyond 2^31
+MAX_REQUESTS = 1024  # each is walked token by token
 # Multiples of the grain within the range are integers of at most 6 bits: exact in every dtype, and short sums of their
 # products are exact in float32, so that the order of a sum cannot matter.
 GRAIN = 1 / 16
@@ -114,6 +115,7 @@ def domain(case: CausalConvolutionCase) -> str:
     ):  # fmt: skip
         require(low <= getattr(case, name) <= high, f"{name}: must be {low} to {high}")
     require(bool(case.requests), "requests: must not be empty")
+    require(len(case.requests) <= MAX_REQUESTS, f"requests: must be at most {MAX_REQUESTS}")
     require_size(case.requests, "requests", 64 * case.channels)
     require(not (case.gap and case.slots < 2), "gap: needs at least two slots")
     laid_out = (case.slots + case.gap) * case.channels * case.columns

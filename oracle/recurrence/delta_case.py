@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from oracle.contract import DEFENSIVE, FUNCTIONAL, require, require_size
+from oracle.contract import DEFENSIVE, FUNCTIONAL, require
 from oracle.recurrence.values import MAX_SEED
 
 NONE = -1  # no slot, no scratch row, no parent
@@ -23,6 +23,7 @@ MAX_TOKENS = 64  # of a request
 MAX_SIDE = 256  # of a key or a value
 MAX_HEADS = 64
 MAX_SLOTS = 4096
+MAX_REQUESTS = 1024  # rows that do nothing cost time too
 MAX_STATE_CELLS = 2**20  # of a pool without its gap, or of all per-step states
 MAX_ELEMENTS = 2**33  # of a tensor with its gap; faults show beyond 2^31
 
@@ -129,7 +130,7 @@ def domain(case: DeltaCase, gates: tuple[str, ...]) -> str:
     """``defensive`` when a request has accepted nothing, not even the current token;
     raises InvalidCase outside the domain."""
     _options(case, gates)
-    require_size(case.requests, "requests", MAX_TOKENS)
+    require(len(case.requests) <= MAX_REQUESTS, f"requests: must be at most {MAX_REQUESTS}")
     cells = prod(case.entry)
     require(case.slots * cells <= MAX_STATE_CELLS, f"slots: the pool has more than {MAX_STATE_CELLS} cells")
     tokens = sum(max(r.length, 0) for r in case.requests)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.contract import DEFENSIVE, FUNCTIONAL, require, require_size
+from oracle.contract import DEFENSIVE, FUNCTIONAL, require
 from oracle.recurrence.selective_scan_values import padded
 from oracle.recurrence.values import MAX_SEED, draw
 
@@ -22,7 +22,8 @@ GRAINS = (0.0, 0.25)  # 0.25: short sums of products are exact in float32
 MAX_TOKENS = 512
 MAX_SLOTS = 256
 MAX_CELLS = 2**20  # of all states of a call: memory of a case
-MAX_WORK = 2**22  # cells of the states, or of the weights, that one request is computed with
+MAX_WORK = 2**21  # cells of the states, or of the weights and inputs, that all requests are computed with
+MAX_REQUESTS = 1024
 MAX_ELEMENTS = 2**33  # of one tensor with its idle slots or rows; faults show beyond 2^31
 
 
@@ -128,7 +129,7 @@ def domain(case: LightningCase) -> str:
     require(not case.rows_before or verify, "rows_before: only verify has scratch rows")
     require(not (case.gap and case.slots < 2), "gap: needs at least two slots")
     require(bool(case.requests), "requests: must not be empty")
-    require_size(case.requests, "requests", MAX_TOKENS)
+    require(len(case.requests) <= MAX_REQUESTS, f"requests: must be at most {MAX_REQUESTS}")
     require(case.slots * case.cells <= MAX_CELLS, f"slots: the pool has more than {MAX_CELLS} cells")
     require((case.slots + case.gap) * case.cells <= MAX_ELEMENTS, f"gap: at most {MAX_ELEMENTS} elements are laid out")
     laid_out = (case.rows_before + len(case.requests)) * case.steps * case.cells
@@ -136,10 +137,18 @@ def domain(case: LightningCase) -> str:
     require(len(case.requests) * case.steps * case.cells <= MAX_CELLS, f"steps: scratch of more than {MAX_CELLS} cells")
     for i, request in enumerate(case.requests):
         _request(case, request, f"requests[{i}]")
+    work = sum(_work(case, r) for r in case.requests)
+    require(work <= MAX_WORK, f"requests: {work} cells are computed, at most {MAX_WORK}")
     used = [s for r in case.requests for s in (*r.slots, r.track_slot) if s != NONE]
     require(len(set(used)) == len(used), "requests: a slot stands twice")
     nothing = any(r.accepted == 0 and not r.null for r in case.requests)
     return DEFENSIVE if nothing else FUNCTIONAL
+
+
+def _work(case: LightningCase, r: Request) -> int:
+    """Cells that ``r`` is computed with; a null row has its inputs all the same."""
+    across = max(r.length, case.head_dim) if case.operation == "prefill" else case.head_dim**2
+    return case.heads * r.length * across
 
 
 def _request(case: LightningCase, r: Request, where: str) -> None:
@@ -156,8 +165,6 @@ def _request(case: LightningCase, r: Request, where: str) -> None:
     else:
         require(len(r.slots) == 1, f"{where}.slots: must be one slot")
         require(r.accepted == 1, f"{where}.accepted: must be 1")
-    work = case.heads * r.length**2 if prefill else case.cells * r.length
-    require(work <= MAX_WORK, f"{where}.length: {work} cells are computed, at most {MAX_WORK}")
     require(r.initial or prefill, f"{where}.initial: only a prefill may start from nothing")
     require((r.track_slot == NONE) == (r.track_length == 0), f"{where}.track_length: goes with a track slot")
     tracks = prefill and not case.split and not r.null

@@ -22,6 +22,7 @@ GATES = ("head", "channel")
 DTYPES = ("float32", "bfloat16")
 LEFTOVERS = ("zeros", "numbers", "nan")
 MAX_RING, MAX_WINDOW, MAX_ROUNDS, MAX_REQUESTS, MAX_LAYERS, MAX_SIZE, MAX_GAP = 64, 32, 16, 16, 4, 128, 2**26
+MAX_WORK = 2**21  # cells of the states that all tokens pass through
 INT32_ELEMENTS = 2**31  # an element offset from here on does not fit 32 bits
 
 
@@ -106,6 +107,8 @@ def domain(case: ReplayCase) -> str:
     require(len(case.requests) <= MAX_REQUESTS, f"requests: must be at most {MAX_REQUESTS}")
     for i, request in enumerate(case.requests):
         _request(case, request, f"requests[{i}]")
+    work = sum(r.length for request in case.requests for r in request.rounds) * case.layers * prod(entry_shape(case))
+    require(work <= MAX_WORK, f"requests: {work} cells of states are computed, at most {MAX_WORK}")
     slots = [s for r in case.requests for s in (r.slot, r.track_slot) if s != NONE]
     require(len(set(slots)) == len(slots), "requests: slots and track slots must be distinct")
     rows = [r.row for r in case.requests if r.row != NONE]

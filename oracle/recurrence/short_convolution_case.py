@@ -28,6 +28,7 @@ ACTIVATIONS = ("none", "silu")
 NONE = -1
 MAX_REACH = 16
 MAX_ELEMENTS = 2**33  # of the pool with its unused slots; faults show beyond 2^31
+MAX_REQUESTS = 1024  # each is walked token by token
 GRAIN = 1 / 16  # exact numbers: multiples of it, whose short sums of products are exact in float32
 RANGE = 2.0
 
@@ -99,6 +100,7 @@ def domain(case: ShortConvolutionCase) -> str:
         require(low <= getattr(case, name) <= high, f"{name}: must be {low} to {high}")
     require(case.reach <= MAX_REACH, f"dilation: (width - 1) * dilation must be at most {MAX_REACH}")
     require(bool(case.requests), "requests: must not be empty")
+    require(len(case.requests) <= MAX_REQUESTS, f"requests: must be at most {MAX_REQUESTS}")
     require_size(case.requests, "requests", 64 * case.channels)
     require(not (case.gap and case.slots < 2), "gap: needs at least two slots")
     laid_out = (case.slots + case.gap) * case.channels * case.reach

@@ -196,6 +196,7 @@ def test_a_row_without_tokens_and_a_null_row_change_nothing():
         ({"steps": 2}, "steps"),
         ({"scratch_rows": 1}, "scratch_rows"),
         ({"requests": ()}, "requests"),
+        ({"requests": (Request(NONE, 1),) * 1025}, "requests: must be at most 1024"),
         ({"gap": 2**31 - 513}, "gap"),
         ({"gap": 1, "slots": 1}, "gap"),
         ({"requests": (Request(4, 1),)}, r"requests\[0\].slot"),

@@ -272,6 +272,7 @@ VERIFY = replace(EXAMPLE, operation="verify", rows=2, steps=4, requests=(request
         (EXAMPLE, {"slots": 1, "gap": 5, "requests": (request(1, 1, 0),)}, "gap: needs at least two slots"),
         (EXAMPLE, {"requests": ()}, "requests: need 1 token"),
         (EXAMPLE, {"requests": (request(1, 0, 1),)}, "requests: need 1 token"),
+        (EXAMPLE, {"requests": (request(1, 1),) * 1025}, "requests: must be at most 1024"),
         (EXAMPLE, {"requests": (request(1, 65, 1),)}, "requests[0].length: must be 0 to 64"),
         (EXAMPLE, {"requests": (request(1, 1, 2),)}, "requests[0].slot: must be -1 to slots - 1"),
         (EXAMPLE, {"requests": (request(1, 1, 1), request(2, 1, 1))}, "requests: two of them write one slot"),

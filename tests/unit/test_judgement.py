@@ -26,6 +26,13 @@ def test_the_first_field_in_trace_order_wins():
     assert judge(CONTRACT, OUTCOME, {"checkpoint_step": [-1, -1]}).kind == "missing"
 
 
+def test_of_a_story_the_earliest_step_wins_whatever_field_shows_it():
+    """And so the claim and the marked row of the table are one."""
+    story, observed = replace(CONTRACT, ordered=True), {"current_step": [1, 3], "checkpoint_step": [0, 0]}
+    assert (judge(story, OUTCOME, observed).field, judge(story, OUTCOME, observed).where) == ("checkpoint_step", (0,))
+    assert judge(CONTRACT, OUTCOME, observed).field == "current_step"
+
+
 def test_a_wrong_number_of_entries_is_its_own_kind():
     assert judge(CONTRACT, OUTCOME, {"current_step": [1]}).kind == "wrong_shape"
 

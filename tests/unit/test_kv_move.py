@@ -77,6 +77,7 @@ def test_no_two_committed_tokens_go_to_one_slot_and_all_sources_are_read_once():
         ({"requests": (Request(6, (1,), (2, 1)),)}, r"requests\[0\].path: starts at the root"),
         ({"requests": (Request(6, (0, 2, 1), (2, 1)),)}, r"requests\[0\].path: rising nodes"),
         ({"requests": ()}, "requests: must not be empty"),
+        ({"requests": EXAMPLE.requests * 513}, "requests: must be at most 512"),
     ],
 )
 def test_a_case_outside_the_domain_names_its_field(change, words):

@@ -163,6 +163,11 @@ def test_a_violation_names_what_is_filed_and_what_it_is(name, field, kind, words
         ({"chunk": -1}, "chunk"),
         ({"draft_tokens": 1}, "draft_tokens"),
         ({"steps": ()}, "steps"),
+        ({"steps": (Step("enter", 0, tokens=250000), *(Step("verify"),) * 200)}, "steps: 201 of 250200 tokens"),
+        (
+            {"steps": (*(Step("enter", i) for i in range(100)), *(Step("verify"),) * 1000)},
+            "steps: 1100 of 106400 tokens",
+        ),
         ({"steps": (Step("leave", 0),)}, r"steps\[0\].action"),
         ({"steps": (Step("enter", 5000),)}, r"steps\[0\].request"),
         ({"steps": (Step("verify", committed=(5,)),)}, r"steps\[0\].committed"),

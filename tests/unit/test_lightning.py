@@ -38,6 +38,7 @@ def changed(case=EXAMPLE, request=None, **fields):
 
 
 VERIFY = changed(operation="verify", steps=3, grain=0.0, request={"length": 3})
+NULL = Request(1, 1, (NONE,), 1, True, NONE, 0)
 PREFILL = changed(operation="prefill", grain=0.0, heads=2, request={"length": 5})
 ACCEPTED = changed(operation="accepted", slots=4, grain=0.0, request={"length": 2, "slots": (1, 2, 3), "accepted": 2})
 
@@ -237,8 +238,10 @@ def test_padded_cases_are_valid_in_every_operation():
         (changed(seed=-1), "seed: must be 0"),
         (changed(VERIFY, rows_before=2**23), "rows_before: at most"),
         (changed(VERIFY, steps=64, head_dim=256), "steps: scratch of more"),
-        (changed(heads=2, head_dim=256, request={"length": 64}), r"requests\[0\].length: 8388608 cells"),
-        (changed(PREFILL, heads=64, request={"length": 300}), r"requests\[0\].length: 5760000 cells"),
+        (changed(heads=2, head_dim=256, request={"length": 64}), "requests: 8388608 cells"),
+        (changed(PREFILL, heads=64, request={"length": 300}), "requests: 5760000 cells"),
+        (changed(requests=(NULL,) * 1025), "requests: must be at most 1024"),
+        (changed(PREFILL, requests=(dataclasses.replace(NULL, length=512),) * 64, heads=1), "requests: 16777216 cells"),
         (changed(request={"seed": -1}), r"requests\[0\].seed: must be"),
         (changed(requests=()), "requests: must not be empty"),
         (changed(requests=(EXAMPLE.requests[0],) * 2), "a slot stands twice"),

@@ -159,6 +159,12 @@ def test_nan_a_touched_exact_cell_and_a_wrong_shape_are_illegal(seen, kind):
     assert judged(seen).kind == kind
 
 
+@pytest.mark.parametrize("dtype", [np.complex128, "U8", "M8[s]"])
+def test_what_is_no_real_number_is_illegal(dtype):
+    assert LEGAL.admits(np.array([[1, 2], [3, 0]]))
+    assert not LEGAL.admits(np.array([[1, 2], [3, 0]]).astype(dtype))
+
+
 def test_a_padded_array_is_judged_by_its_leading_part():
     assert judged([[1.0, 2.0, 77.0], [3.0, 0.0, 77.0], [9.0, 9.0, 9.0]]).agrees
 
@@ -167,6 +173,13 @@ def test_an_infinite_bound_asks_for_nothing():
     free = Within(np.zeros(2), np.array([np.inf, 0.0]))
     assert free.admits(np.array([np.nan, 0.0])) and not free.admits(np.array([0.0, np.nan]))
     assert Within(np.array([np.inf]), np.array([0.0])).admits(np.array([np.inf]))
+
+
+@pytest.mark.parametrize("error", [np.array([-1.0, 0.0]), np.array([np.nan, 0.0]), np.zeros(3)])
+def test_a_bound_that_is_none_is_refused(error):
+    """A negative one would admit everything."""
+    with pytest.raises(ValueError, match="bound"):
+        Within(np.zeros(2), error)
 
 
 def test_a_digest_is_small_and_does_not_depend_on_the_last_bits():

@@ -27,7 +27,7 @@ def run(tmp_path) -> Path:
 def test_without_a_choice_everything_is_written_beside_the_events(run):
     said = report(run).output
     files = ["junit.xml", "results.sarif", "summary.md", "html/index.html"]
-    files += [f"tables/{name}.csv" for name in ("verdicts", "divergences", "behaviours")]
+    files += [f"tables/{name}.csv" for name in ("verdicts", "targets", "divergences", "behaviours")]
     assert [run / name for name in files] == [Path(line.removeprefix("wrote ")) for line in said.splitlines()]
     assert all((run / name).stat().st_size for name in files)
 
@@ -44,7 +44,7 @@ def test_a_choice_writes_that_alone(run, option, file):
 def test_choices_add_up(run, tmp_path):
     report(run, "--junit", "--table", "csv", "--table", "parquet", "--out", tmp_path / "a" / "b")
     assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["junit.xml", "tables"]
-    assert len(list((tmp_path / "a" / "b" / "tables").iterdir())) == 6
+    assert len(list((tmp_path / "a" / "b" / "tables").iterdir())) == 8
     assert [p.name for p in run.iterdir()] == ["events.ndjson"]
 
 

@@ -137,6 +137,7 @@ def test_null_rows_are_nobodys():
         ({"width": 4, "dilation": 6}, "dilation"),
         ({"steps": 2}, "steps"),
         ({"requests": ()}, "requests"),
+        ({"requests": (Request(NONE, 1),) * 1025}, "requests: must be at most 1024"),
         ({"gap": 1, "slots": 1}, "gap"),
         ({"requests": (Request(9, 1),)}, r"requests\[0\].slot"),
         ({"requests": (Request(1, 2),)}, r"requests\[0\].length"),

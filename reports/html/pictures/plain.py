@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.legal import describe
+from oracle.legal import Within, describe
 from reports.html.pictures.scene import NOT_OBSERVED, Picture, Scene, exact
 from reports.html.svg import Canvas
 from reports.html.text import short
@@ -36,8 +36,18 @@ def pair(scene: Scene) -> tuple[Any, Any]:
     if scene.kind == "wrong_shape":
         return must, scene.observed.get(scene.field, NOT_OBSERVED)
     if isinstance(must, list) and _by_request(scene):
-        return scene.expected(scene.field, scene.request), scene.saw(scene.field, scene.request)
+        legal, saw = scene.expected(scene.field, scene.request), scene.saw(scene.field, scene.request)
+        if isinstance(legal, Within):
+            return _number(legal, scene)
+        return legal, scene.seen if saw is NOT_OBSERVED and scene.seen is not None else saw
     return must, scene.observed.get(scene.field, NOT_OBSERVED)
+
+
+def _number(legal: Within, scene: Scene) -> tuple[Any, Any]:
+    """The first cell of an array of numbers that is outside its bound."""
+    cell = scene.where[1:]
+    inside = len(cell) == legal.value.ndim and all(c < n for c, n in zip(cell, legal.value.shape, strict=True))
+    return (legal.cell(cell), scene.seen) if inside and scene.seen is not None else (NOT_OBSERVED, NOT_OBSERVED)
 
 
 def _by_request(scene: Scene) -> bool:
