@@ -38,6 +38,7 @@ MODULES = (
     "oracle.recurrence.short_convolution",
     "oracle.recurrence.selective_scan",
     "oracle.recurrence.lightning",
+    "oracle.commit.mixed_batch",
 )
 
 

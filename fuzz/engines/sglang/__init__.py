@@ -58,4 +58,5 @@ ADAPTER_MODULES = (
     "fuzz.engines.sglang.short_convolution",
     "fuzz.engines.sglang.short_convolution_inkling",
     "fuzz.engines.sglang.lifecycle_radix",
+    "fuzz.engines.sglang.mixed_batch",
 )
