@@ -23,6 +23,7 @@ from fuzz.launch import launch_for
 from fuzz.lifecycle.long import hits, long_story
 from fuzz.supervisor import Session
 from fuzz.verdict import Kind
+from oracle.lifecycle.story import long_stories
 
 CONTRACT = "commit.lifecycle"
 AT_A_TIME = (1, 4, 8, 16)
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     launch = launch_for(parse(chosen.engine))
     targets = select(launch.engine, chosen.target, CONTRACT)
     wrong = told = 0
-    with Session(launch, deadline_s=DEADLINE_S) as session:
+    with Session(launch, deadline_s=DEADLINE_S) as session, long_stories():
         for target in targets:
             for at_a_time in AT_A_TIME:
                 for grid in GRIDS:

@@ -17,7 +17,7 @@ from oracle.commit.lifecycle import CONTRACT
 from oracle.contract import InvalidCase
 from oracle.judgement import judge
 from oracle.lifecycle.recount import recount
-from oracle.lifecycle.story import LifecycleCase, Step
+from oracle.lifecycle.story import LifecycleCase, Step, long_stories
 from oracle.lifecycle.tokens import Tokens, length_of, request_of, stamp
 from oracle.lifecycle.walk import walk
 from oracle.lifecycle.words import prefix_words
@@ -181,3 +181,14 @@ def test_a_case_outside_the_domain_names_its_field(changes, words):
 def test_states_are_named_in_words():
     assert prefix_words(0) == "no tokens"
     assert prefix_words(stamp(128, 255)) == "255 tokens of request 2"
+
+
+def test_the_soak_may_tell_what_a_file_may_not():
+    """A thousand lives are minutes of work: a stranger's file must not ask for them."""
+    case = long_story("soak:4:128", 1024, 4, 128, overlap=True, lazy=False)
+    with pytest.raises(InvalidCase, match="too many together"):
+        CONTRACT.domain(case)
+    with long_stories():
+        assert CONTRACT.domain(case) == "functional"
+    with pytest.raises(InvalidCase):
+        CONTRACT.domain(case)
