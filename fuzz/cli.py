@@ -4,7 +4,6 @@ results into exit codes; it decides nothing about verify and commit."""
 from __future__ import annotations
 
 import io
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TextIO
 
 import click
 
+from fuzz import interrupt
 from fuzz.adapter import AdapterError
 from fuzz.commands.bisect import bisect
 from fuzz.commands.corpus import corpus
@@ -71,11 +71,6 @@ def _lasting(stream: TextIO | None) -> TextIO | None:
     return io.TextIOWrapper(raw, stream.encoding, stream.errors, write_through=True)
 
 
-def _end(signum: int, frame: Any) -> None:
-    """SIGTERM and SIGHUP end a run like Ctrl-C: everything written, nothing left."""
-    raise KeyboardInterrupt
-
-
 def _of_a_command(trace: TracebackType | None) -> bool:
     """True when the innermost frame, which called ``sys.exit``, is a command's own."""
     return Path(traceback.extract_tb(trace)[-1].filename).parent == COMMANDS
@@ -84,8 +79,7 @@ def _of_a_command(trace: TracebackType | None) -> bool:
 def main() -> None:
     """Entry point of ``specoracle``: every expected failure is one clear line."""
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    interrupt.listen()
     try:
         code = cli.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -107,7 +101,11 @@ def main() -> None:
             sys.exit(EXIT_HARNESS)
         raise
     except Exception:
-        traceback.print_exc()
-        click.echo("error: this is a fault of specoracle itself; please report it with the lines above", err=True)
-        code = EXIT_HARNESS
+        if interrupt.heard():
+            click.echo("interrupted", err=True)
+            code = EXIT_INTERRUPTED
+        else:
+            traceback.print_exc()
+            click.echo("error: this is a fault of specoracle itself; please report it with the lines above", err=True)
+            code = EXIT_HARNESS
     sys.exit(code or 0)

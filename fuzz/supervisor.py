@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzz import wire
+from fuzz import interrupt, wire
 
 PROJECT_ROOT = Path(__file__).parents[1]
 WORKER_PACKAGES = ("fuzz", "oracle")
@@ -189,6 +189,7 @@ class Session:
     def call(self, request: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | Died | Hung:
         """Send one request to the worker and wait for its answer, its death or
         the deadline. The next call gets a fresh worker if this one was lost."""
+        interrupt.look()
         if self._worker is None:
             self._fork()
         limit = deadline_s or self.deadline_s

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from fuzz import interrupt
 from fuzz.events import Events, EventsError, environment
 from fuzz.frozen import CorpusError
 from fuzz.supervisor import Session, SessionError
@@ -52,10 +53,13 @@ def ending() -> Iterator[Ending]:
     end = Ending()
     try:
         yield end
-    except KeyboardInterrupt:
-        end.code, end.reason = EXIT_INTERRUPTED, "interrupted; what was found so far is written"
-    except (CorpusError, EventsError, SessionError) as error:
-        end.code, end.reason = EXIT_INCONCLUSIVE, f"the run stopped early: {error}"
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, KeyboardInterrupt) or interrupt.heard():
+            end.code, end.reason = EXIT_INTERRUPTED, "interrupted; what was found so far is written"
+        elif isinstance(error, (CorpusError, EventsError, SessionError)):
+            end.code, end.reason = EXIT_INCONCLUSIVE, f"the run stopped early: {error}"
+        else:
+            raise
     if end.reason:
         click.echo(end.reason, err=True)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzz import interrupt
 from fuzz.commands.runs import ending
 from fuzz.events import Events, EventsError
 from fuzz.supervisor import SessionError
@@ -91,6 +92,39 @@ def test_a_run_that_stops_early_is_never_a_pass(error, code_of_pass, code_of_red
     assert end.exit_code(0) == code_of_pass and end.exit_code(1) == code_of_red
 
 
+INTERRUPTED = "import os, signal, sys, gc\nimport fuzz.cli\nfrom fuzz import interrupt\n"
+INTERRUPTED += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+INTERRUPTED += "def kill(*_): os.kill(os.getpid(), signal.SIGINT); sum(range(10))\n"
+ASSERTION = "  try: kill()\n  finally: raise AssertionError\n"
+CALLBACK = "  gc.callbacks.append(kill); gc.collect(); gc.callbacks.remove(kill)\n  interrupt.look()\n  sys.exit(0)\n"
+
+
+@pytest.mark.parametrize("body", [ASSERTION, CALLBACK], ids=["hidden", "swallowed"])
+def test_an_interruption_that_other_code_swallows_or_hides_is_one_still(body):
+    """As when Hypothesis is interrupted while it collects garbage or before its engine is set up."""
+    program = INTERRUPTED + "def command(**_):\n"
+    program += body + "fuzz.cli.cli.main = command\nfuzz.cli.main()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_once_an_interruption_was_heard_no_request_is_sent_and_no_other_reason_counts(fake_session, monkeypatch):
+    monkeypatch.setattr(interrupt, "_heard", True)
+    with pytest.raises(KeyboardInterrupt):
+        fake_session.call({})
+    with ending() as end:
+        raise SessionError("the worker is gone")
+    assert end.exit_code(0) == 130
+
+
+def test_a_signal_that_whoever_started_us_had_ignored_stays_ignored():
+    program = "from fuzz import interrupt; import signal; interrupt.listen()\n"
+    program += "print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, signal.getsignal(signal.SIGTERM))"
+    command = ["nohup", sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("True <function"), done
+
+
 def test_a_closed_standard_output_does_not_change_the_exit_code(tmp_path):
     run = fake("fuzz", "--target", "*right", "--max-examples", "30", "--out", str(tmp_path / "run"))
     run.stdout.close()
@@ -112,7 +146,9 @@ def test_unwritable_output_does_not_change_the_exit_code(tmp_path, sink):
 def test_an_interrupted_run_leaves_everything_written_and_nobody_behind(tmp_path, number):
     marked = {**os.environ, MARK: str(tmp_path)}
     out = str(tmp_path / "run")
+    heard = signal.signal(number, signal.default_int_handler)  # what started these tests may have it ignored
     run = fake("fuzz", "--target", "*right", "--max-time", "60s", "--out", out, start_new_session=True, env=marked)
+    signal.signal(number, heard)
     events = tmp_path / "run" / "events.ndjson"
     deadline = time.monotonic() + 30
     while not (events.exists() and events.stat().st_size > 20_000) and time.monotonic() < deadline:

@@ -1,0 +1,47 @@
+"""Ctrl-C that cannot get lost.
+
+An interruption is remembered besides being raised. Raised inside a callback of the
+garbage collector it is printed and forgotten (Hypothesis installs one), and code that
+it passes on its way out may fail an assertion that hides it. Every request to a
+worker looks here first, so that a run ends at its next case at the latest.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+_heard = False
+
+
+def listen() -> None:
+    """From here on SIGINT, SIGTERM and SIGHUP end the run: everything written, nothing left.
+    One that whoever started us had ignored stays so (``nohup`` does that)."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _hear)
+    sys.unraisablehook = _unraisable
+
+
+def heard() -> bool:
+    """True once one of them came."""
+    return _heard
+
+
+def look() -> None:
+    """Raise ``KeyboardInterrupt`` once one of them came."""
+    if _heard:
+        raise KeyboardInterrupt
+
+
+def _hear(signum: int, frame: Any) -> None:
+    global _heard
+    _heard = True
+    raise KeyboardInterrupt
+
+
+def _unraisable(what: Any) -> None:
+    """One that was remembered is no news; everything else is said as ever."""
+    if what.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(what)
