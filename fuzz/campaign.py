@@ -24,7 +24,7 @@ from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
 from fuzz.events import Events, EventsError
-from fuzz.executor import prepare, send
+from fuzz.executor import OUTSIDE_DOMAIN, prepare, send
 from fuzz.frozen import ENGINE, CorpusError
 from fuzz.known import Known
 from fuzz.presentation import Presentation
@@ -36,11 +36,13 @@ from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
 
 SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
+ROUNDS = 4  # a budget is enough for: where targets are many, slices are shorter, so that each has its turn
 RAW_PER_HYPOTHESIS = 60  # raw cases between two runs in which Hypothesis looks for structure
 HYPOTHESIS_EXAMPLES = 25
 MAX_SLUG = 80  # characters, as the schema of a frozen case asks
 LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
-STOP_AFTER_REFUSALS = 300  # consecutive cases outside a target's domain or path
+STOP_AFTER_REFUSALS = 300  # consecutive cases that a target was asked and refused
+STOP_AFTER_OUTSIDE = 10_000  # consecutive draws outside a target's domain: they are not even sent
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class TargetState:
     found: dict[Identity, Found] = field(default_factory=dict)
     seen: dict[Identity, Verdict] = field(default_factory=dict)
     raw: int = 0
+    sought: int = 0  # of the raw cases, those that lay outside the domain before the first one was executed
     hypothesis_runs: int = 0
     hypothesis_cases: int = 0
     refused_in_a_row: int = 0
@@ -108,6 +111,7 @@ class Campaign:
         self.session, self.options, self.events, self.known = session, options, events, known
         self.states = [TargetState(a) for a in adapters]
         self.on_progress = on_progress
+        self.slice_s = min(SLICE_S, options.max_seconds / (ROUNDS * max(len(adapters), 1)))
         self.began = time.monotonic()
 
     @property
@@ -160,7 +164,7 @@ class Campaign:
         return HYPOTHESIS_EXAMPLES + RAW_PER_HYPOTHESIS if most is None else most - state.drawn
 
     def _slice(self, state: TargetState) -> None:
-        if state.raw >= (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS:
+        if state.raw - state.sought >= (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS:
             self._hypothesis(state)
         else:
             self._sweep(state)
@@ -168,11 +172,13 @@ class Campaign:
             state.done = True
 
     def _sweep(self, state: TargetState) -> None:
-        """Raw cases until the slice is over or it is Hypothesis's turn."""
+        """Raw cases until the slice is over or it is Hypothesis's turn. Until a target was shown
+        anything, draws outside its domain do not count: they cost next to nothing, and of a
+        narrow domain hundreds may stand in front of the first case."""
         build = shown_case(state.adapter.contract)
-        end = time.monotonic() + SLICE_S
+        end = time.monotonic() + self.slice_s
         turn = (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS
-        while time.monotonic() < end and state.raw < turn and self._left(state) > 0:
+        while time.monotonic() < end and state.raw - state.sought < turn and self._left(state) > 0:
             if state.done or self._over():
                 return
             source = RandomSource(f"{self.options.seed}:{state.adapter.id}:{state.raw}")
@@ -211,8 +217,10 @@ class Campaign:
     def _one(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> None:
         verdict = self._execute(state, case, how, choices)
         if verdict.kind is Kind.UNSUPPORTED:
+            outside = verdict.evidence["reason"].startswith(OUTSIDE_DOMAIN)
+            state.sought += outside and not state.executed
             state.refused_in_a_row += 1
-            if state.refused_in_a_row >= STOP_AFTER_REFUSALS:
+            if state.refused_in_a_row >= (STOP_AFTER_OUTSIDE if outside else STOP_AFTER_REFUSALS):
                 self._stop(state, verdict.evidence["reason"])
             return
         state.refused_in_a_row = 0

@@ -4,6 +4,7 @@ and the campaign goes on."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -162,6 +164,30 @@ def test_two_distinct_bugs_are_found_in_one_run(fake_session, tmp_path):
     small = {f.identity.field: f.belief.case for f in campaign.states[0].found.values()}
     assert [r.committed for r in small["current_step"].requests] == [17]
     assert small["checkpoint_step"].grid == 64 and len(small["checkpoint_step"].requests) == 1
+
+
+def test_a_target_of_a_narrow_domain_is_looked_for_until_it_is_shown_something(fake_session, tmp_path):
+    """One draw in 400 fits: the others are not sent and do not use up its turn."""
+    draws = itertools.count(1)
+    right = adapter("fake/fake/commit.checkpoint_steps/right")
+    narrow = replace(right, accepts=lambda case: None if next(draws) % 400 == 0 else "too wide for it")
+    with Events(tmp_path) as events:
+        campaign = Campaign(fake_session, [narrow], Options(max_seconds=30, max_examples=450), events)
+        campaign.run()
+    (state,) = campaign.states
+    assert state.sought == 399 and state.executed >= 1 and state.reason is None
+
+
+def test_every_target_has_its_turn_in_a_budget_that_is_short_for_them(fake_session, tmp_path, monkeypatch):
+    """Forty targets in four seconds of a clock that goes on 2 ms with every look at it: with
+    slices of half a second the last ones had no turn."""
+    ticks = itertools.count()
+    monkeypatch.setattr("fuzz.campaign.time", SimpleNamespace(monotonic=lambda: next(ticks) * 2e-3))
+    many = [replace(adapter("fake/fake/commit.checkpoint_steps/right")) for _ in range(40)]
+    with Events(tmp_path) as events:
+        campaign = Campaign(fake_session, many, Options(max_seconds=4), events)
+        campaign.run()
+    assert all(state.executed for state in campaign.states)
 
 
 def test_the_same_seed_sends_the_same_cases(tmp_path):
