@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from fuzz.engines.memory import BITS, Memory
+from fuzz.engines.memory import Memory, Watched, slot_places
 from oracle.recurrence.words import POISON, UNTOUCHED
 
 NONE = -1
@@ -33,10 +33,10 @@ class Convolution:
         self.engine, self.memory, self.case, self.first_slot = engine, memory, case, first_slot
         self.scratch_turned = scratch_turned
         self.torch = engine.torch
-        self._watched: list[tuple[Any, Any]] = []  # cells and the bits that they held
-        half = case.slots // 2
+        self._watched = Watched(engine.torch)
+        self.watch = self._watched.watch
         step = 2 if case.hostile else 1  # what stands beside a slot is then nobody's, and NaN
-        self.places = [first_slot + step - 1 + step * s + (0 if s < half else case.gap) for s in range(case.slots)]
+        self.places = slot_places(case.slots, case.gap, first_slot + step - 1, step)
         self.owned = {i: self.places[s] for i, s in enumerate(case.slot.tolist()) if s != NONE}
         self.pool = self._make_pool()
         self.weight = self.input(case.weight)
@@ -51,10 +51,6 @@ class Convolution:
     def input(self, values: np.ndarray) -> Any:
         """``values`` in the inputs' type, contiguous."""
         return self.engine.tensor(values, self.case.input_dtype, contiguous=True)
-
-    def watch(self, *tensors: Any) -> None:
-        """These cells must stay."""
-        self._watched += [(t, self._bits(t).clone()) for t in tensors]
 
     def slots(self, rows: Any, null: int) -> list[int]:
         """Pool slots of rows, by the engine's convention for null rows."""
@@ -84,8 +80,7 @@ class Convolution:
 
     def observe(self) -> dict[str, Any]:
         """``outside`` and ``kept`` after the call."""
-        changed = sum(int((self._bits(now) != was).sum()) for now, was in self._watched)
-        return {"outside": self.memory.outside() or UNTOUCHED, "kept": changed}
+        return {"outside": self.memory.outside() or UNTOUCHED, "kept": self._watched.changed()}
 
     def state(self) -> list[np.ndarray]:
         """The slot of each request, [channels, columns]; zeros for a null row."""
@@ -127,18 +122,19 @@ class Convolution:
         cells = self.memory.zeros((1, rows, *shape), dtype)
         cells.fill_(POISON)
         self.memory.know("window scratch", cells)
-        self.watch(*[cells[0, r] for r in range(rows) if r not in case.row.tolist()])
+        self.watch(*[cells[0, r] for r in self._idle_rows(rows)])
         if not case.overlapping:
             return cells[0]
         row, channel, column = cells[0].stride()
         shape, strides = (rows, case.steps, case.channels, own), (row, column, channel, column)
         return cells[0].as_strided(shape, strides, cells.storage_offset())
 
+    def _idle_rows(self, rows: int) -> list[int]:
+        """Rows of the scratch that the call must leave."""
+        return [r for r in range(rows) if r not in self.case.row.tolist()]
+
     def _dtype(self, name: str) -> Any:
         return getattr(self.torch, name)
-
-    def _bits(self, tensor: Any) -> Any:
-        return tensor.view(getattr(self.torch, BITS[tensor.dtype.itemsize]))
 
 
 @contextmanager

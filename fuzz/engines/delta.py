@@ -16,7 +16,7 @@ from unittest import mock
 
 import numpy as np
 
-from fuzz.engines.memory import BITS, Memory
+from fuzz.engines.memory import Memory, Watched, slot_places
 from oracle.recurrence.delta_case import NONE
 from oracle.recurrence.words import POISON, UNTOUCHED
 
@@ -59,9 +59,9 @@ class Delta:
         self._wide = (
             ("q", "k", "v", *(GATE_INPUTS if strided_gates else ())) if strided_tokens and engine.strided else ()
         )
-        self._watched: list[tuple[Any, Any]] = []  # cells and the bits that they held
-        half = case.slots // 2
-        self.places = [first_slot + s + (0 if s < half else case.gap) for s in range(case.slots)]
+        self._watched = Watched(engine.torch)
+        self.watch = self._watched.watch
+        self.places = slot_places(case.slots, case.gap, first_slot)
         self.heads, self.keys, self.values = case.value_heads, case.key_dim, case.value_dim
         self.entry = (self.heads, self.values, self.keys)  # of a slot in memory
         self.pool = self._make_pool(first_slot, strided_pool and engine.strided and not case.gap)
@@ -113,10 +113,6 @@ class Delta:
         self.memory.know("gathered states", states)
         return states
 
-    def watch(self, *tensors: Any) -> None:
-        """These cells must stay."""
-        self._watched += [(t, self._bits(t).clone()) for t in tensors if t.numel()]
-
     @contextmanager
     def poisoned_outputs(self) -> Iterator[None]:
         """Tensors that wrappers make with ``new_empty`` are poisoned and guarded."""
@@ -140,7 +136,7 @@ class Delta:
             joined[call.tokens] = self.numbers(output).reshape(-1, self.heads, self.values)
         return {
             "outside": self.memory.outside() or UNTOUCHED,
-            "kept": sum(int((self._bits(now) != was).sum()) for now, was in self._watched),
+            "kept": self._watched.changed(),
             "output": [joined[a:b] for a, b in zip(case.start[:-1], case.start[1:], strict=True)],
             "states": [self._states(i) for i in range(len(case.slot))],
             "state": [self._state(i) if state is None else self._turned(state[i]) for i in range(len(case.slot))],
@@ -238,6 +234,3 @@ class Delta:
 
     def _dtype(self, name: str) -> Any:
         return getattr(self.torch, name)
-
-    def _bits(self, tensor: Any) -> Any:
-        return tensor.view(getattr(self.torch, BITS[tensor.dtype.itemsize]))

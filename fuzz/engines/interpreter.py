@@ -101,11 +101,10 @@ def annotated_integers() -> None:
     original = interpreter.GridExecutor.__call__
 
     def call(self, *args, **kwargs):
-        names = inspect.getfullargspec(self.fn).args
         wide = {n for n, hint in self.fn.__annotations__.items() if jit._normalize_ty(hint) == "i64"}
         if not wide:
             return original(self, *args, **kwargs)
-        bound = inspect.getcallargs(self.fn, *args, **{k: v for k, v in kwargs.items() if k in names})
+        bound = _arguments(self.fn, args, kwargs)
         return original(self, **{n: _int64(v) if n in wide and type(v) is int else v for n, v in bound.items()})
 
     interpreter.GridExecutor.__call__ = call
@@ -155,8 +154,7 @@ def grid_of_host_arguments() -> None:
 
     def call(self, *args, **kwargs):
         if callable(self.grid):
-            names = inspect.getfullargspec(self.fn).args
-            args, kwargs = (), inspect.getcallargs(self.fn, *args, **{k: v for k, v in kwargs.items() if k in names})
+            args, kwargs = (), _arguments(self.fn, args, kwargs)
             self.grid = self.grid(kwargs)
         return original(self, *args, **kwargs)
 
@@ -203,6 +201,12 @@ def _unpinned(factory):
         return factory(*args, **kwargs)
 
     return build
+
+
+def _arguments(kernel, args, kwargs):
+    """The arguments of a kernel by name, without the options of its launch."""
+    names = inspect.getfullargspec(kernel).args
+    return inspect.getcallargs(kernel, *args, **{k: v for k, v in kwargs.items() if k in names})
 
 
 def _int64(value):

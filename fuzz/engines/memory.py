@@ -32,6 +32,33 @@ NAMED = 4  # stray slots named in a message
 CHUNK_ELEMENTS = 1 << 28  # looked at in one step on a device
 
 
+def bits(torch: Any, tensor: Any) -> Any:
+    """The cells of ``tensor`` as integers of their size, so that NaN equals itself and -0 is not 0."""
+    return tensor.view(getattr(torch, BITS[tensor.dtype.itemsize]))
+
+
+def slot_places(slots: int, gap: int, first: int = 0, step: int = 1) -> list[int]:
+    """Where the slots of a case lie in a pool: the first at ``first``, ``step`` apart, the upper half of them
+    ``gap`` places further, so that they can pass 2^31 elements."""
+    return [first + step * s + (0 if s < slots // 2 else gap) for s in range(slots)]
+
+
+class Watched:
+    """Cells that a call must leave as they are, compared bit for bit."""
+
+    def __init__(self, torch: Any):
+        self._torch = torch
+        self._held: list[tuple[Any, Any]] = []
+
+    def watch(self, *tensors: Any) -> None:
+        """These must stay as they are now."""
+        self._held += [(t, bits(self._torch, t).clone()) for t in tensors if t.numel()]
+
+    def changed(self) -> int:
+        """How many did not."""
+        return sum(int((bits(self._torch, now) != was).sum()) for now, was in self._held)
+
+
 @dataclass
 class Region:
     """One allocation. ``flat`` is all of it as bytes, or for a sparse file the buffer.
@@ -153,9 +180,9 @@ class Memory:
     def _nonzero_in_file(self, region: Region) -> Iterator[Any]:
         """Element numbers, from the start of the file, that hold something."""
         itemsize = region.flat.dtype.itemsize
-        bits = getattr(self.torch, BITS[itemsize])
+        integers = getattr(self.torch, BITS[itemsize])
         for start, end in _written(region.fd):
-            cells = self.torch.frombuffer(region.mapping, dtype=bits, offset=start, count=(end - start) // itemsize)
+            cells = self.torch.frombuffer(region.mapping, dtype=integers, offset=start, count=(end - start) // itemsize)
             yield cells.nonzero().flatten() + start // itemsize
 
     def _nonzero(self, region: Region) -> Iterator[Any]:

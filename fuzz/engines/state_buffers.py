@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from fuzz.engines.memory import Memory
+from fuzz.engines.memory import Memory, Watched, slot_places
 from oracle.recurrence.words import POISON, UNTOUCHED
 
 NONE = -1
@@ -28,8 +28,7 @@ class StatePool:
     """
 
     def __init__(self, engine: Any, memory: Memory, values: np.ndarray, dtype: str, gap: int, reserved: int = 0):
-        half = len(values) // 2
-        self.places = [reserved + (s if s < half else s + gap) for s in range(len(values))]
+        self.places = slot_places(len(values), gap, reserved)
         whole = memory.zeros((1, self.places[-1] + 1, *values.shape[1:]), getattr(engine.torch, dtype))
         memory.know("pool of states", whole, self.places)
         self.states = whole[0]
@@ -70,22 +69,18 @@ class StepScratch:
         return sum(int((self.states[row, own:] != POISON).sum()) for row, own in zip(self.rows, steps, strict=True))
 
 
-class Inputs:
+class Inputs(Watched):
     """Tensors that a kernel may only read."""
 
     def __init__(self, engine: Any):
+        super().__init__(engine.torch)
         self._engine = engine
-        self._made: list[tuple[Any, Any]] = []
 
     def __call__(self, values: Any, dtype: str, *, contiguous: bool = False) -> Any:
         """A tensor laid out as the presentation asks."""
         made = self._engine.tensor(values, dtype, contiguous=contiguous)
-        self._made.append((made, made.clone()))
+        self.watch(made)
         return made
-
-    def changed(self) -> int:
-        """Cells that are not what they were."""
-        return sum(int((now != was).sum()) for now, was in self._made)
 
 
 def numbers(tensor: Any) -> np.ndarray:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fuzz.adapter import Unsupported, adapter
+from fuzz.engines.bound import bound
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound
 from fuzz.engines.sglang.settings import settings
 from fuzz.engines.sglang.track_slots import CONTRACT, NONE, request_state, tracking
 

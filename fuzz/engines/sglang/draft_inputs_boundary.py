@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fuzz.adapter import adapter
+from fuzz.engines.bound import bound
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound
 from fuzz.worker.layout import FILLER
 from oracle.draft.inputs_case import POOL_ROWS, TABLE, location
 

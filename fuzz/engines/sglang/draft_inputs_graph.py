@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from fuzz.adapter import adapter
+from fuzz.engines.bound import bound
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound
 
 CONTRACT = "draft.graph_rows"
 ROWS = ("tokens", "positions", "locations", "hidden", "lengths", "pool_rows", "committed")

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from fuzz.adapter import adapter
+from fuzz.engines.bound import bound
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound
 from fuzz.engines.sglang.draft_inputs_graph import (
     CONTRACT,
     PADDING,

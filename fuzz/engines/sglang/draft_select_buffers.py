@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from fuzz.adapter import Unsupported
-from fuzz.engines.sglang.bound import forwarded
+from fuzz.engines.bound import forwarded
 from fuzz.worker.layout import FILLER
 
 CONTRACT = "verify.draft_select"

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 
 from fuzz.adapter import adapter
-from fuzz.engines.sglang.bound import forwarded
+from fuzz.engines.bound import forwarded
 from fuzz.engines.sglang.draft_select_buffers import (
     CONTRACT,
     Guarded,

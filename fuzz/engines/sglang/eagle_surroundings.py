@@ -13,8 +13,8 @@ from unittest import mock
 
 import numpy as np
 
+from fuzz.engines.bound import pinning_dropped
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import pinning_dropped
 from fuzz.engines.sglang.eagle_round import EagleRound, nothing
 
 GROUP_CONTEXTS = ("draft_tp_context", "speculative_moe_backend_context", "speculative_moe_a2a_backend_context")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.adapter import Unsupported, adapter
-from fuzz.engines.memory import BITS, Memory
+from fuzz.engines.memory import Memory, bits
 from oracle.recurrence.kda_convolution_case import NONE, WIDTH
 from oracle.recurrence.words import POISON, UNTOUCHED
 
@@ -57,7 +57,7 @@ class _Call:
             }
         else:
             self.states = self._filled("scratch of states", (rows, case.steps, heads, v, k), self.torch.float32)
-        self._pool_before = self._bits(self.pool).clone()
+        self._pool_before = bits(self.torch, self.pool).clone()
 
     def _filled(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         made = self.memory.zeros((1, *shape), dtype)
@@ -66,9 +66,6 @@ class _Call:
 
     def _values(self, values: np.ndarray) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.engine.device)
-
-    def _bits(self, tensor: Any) -> Any:
-        return tensor.contiguous().view(getattr(self.torch, BITS[tensor.dtype.itemsize]))
 
     def _tokens(self, name: str) -> Any:
         """[steps of all requests, ...] of the input type; rows apart from each other when strided."""
@@ -132,7 +129,7 @@ class _Call:
 
     def _kept(self) -> int:
         """Cells changed of the pool, and of windows, scratch rows and rings that belong to no request."""
-        changed = int((self._bits(self.pool) != self._pool_before).sum())
+        changed = int((bits(self.torch, self.pool) != self._pool_before).sum())
         slots, rows = ({r[n] for r in self.case.requests} for n in ("slot", "row"))
         free_slots = [s for s in range(self.case.slots) if s not in slots]
         free_rows = [n for n in range(self.case.rows) if n not in rows]

@@ -9,8 +9,8 @@ from unittest import mock
 import numpy as np
 
 from fuzz.adapter import adapter
+from fuzz.engines.bound import forwarded
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import forwarded
 from fuzz.engines.sglang.kv_move import CONTRACT, HELD
 from fuzz.engines.sglang.kv_pools import KvPools
 from fuzz.engines.sglang.lengths_inputs import next_power_of_2, split

@@ -16,8 +16,8 @@ from unittest import mock
 import numpy as np
 
 from fuzz.adapter import adapter
+from fuzz.engines.bound import bound, forwarded
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound, forwarded
 from fuzz.engines.sglang.commit_hook import model_config
 from fuzz.engines.sglang.lengths_inputs import (
     CONTRACT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fuzz.adapter import Unsupported, adapter
-from fuzz.engines.sglang.bound import pinning_dropped
+from fuzz.engines.bound import pinning_dropped
 from fuzz.engines.sglang.lifecycle_pools import Pools
 from fuzz.engines.sglang.lifecycle_world import SglangWorld
 from fuzz.engines.sglang.settings import settings

@@ -13,8 +13,8 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+from fuzz.engines.bound import bound
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound
 from fuzz.engines.sglang.lifecycle_pools import Pools
 from fuzz.lifecycle.driver import Filed, Life
 from oracle.lifecycle.tokens import Tokens

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuzz.engines.bound import bound
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound
 from fuzz.engines.sglang.mtp_model import DraftModel, logits_of, states
 from fuzz.engines.sglang.mtp_stand_ins import nothing
 from oracle.draft.mtp_chain_case import BEAM, MAX_REQUESTS, ROUND

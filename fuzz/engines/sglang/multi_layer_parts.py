@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+from fuzz.engines.bound import bound
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import bound
 from fuzz.engines.sglang.mtp_graphs import Graph, Keeper
 from fuzz.engines.sglang.mtp_model import UNTOUCHED, DraftModel
 from fuzz.engines.sglang.mtp_stand_ins import attention, draft_runner, nothing, says_no

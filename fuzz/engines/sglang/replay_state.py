@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.engines.memory import BITS, Memory
+from fuzz.engines.memory import Memory, bits, slot_places
 from oracle.recurrence.replay_case import NONE
 from oracle.recurrence.replay_walk import prepared
 from oracle.recurrence.words import POISON, UNTOUCHED
@@ -26,8 +26,7 @@ class ReplayState:
 
     def __init__(self, engine: Any, memory: Memory, case: Any, *, own_rows: bool = False):
         self.engine, self.memory, self.case, self.torch = engine, memory, case, engine.torch
-        half = case.slots // 2
-        self.places = [s if s < half else s + case.gap for s in range(case.slots)]
+        self.places = slot_places(case.slots, case.gap)
         self.row_places = list(range(case.rows)) if own_rows else self.places
         self.own_rows = own_rows
         shape = (case.layers, self.places[-1] + 1, case.value_heads, case.value_size, case.key_size)
@@ -38,7 +37,7 @@ class ReplayState:
             if r["slot"] != NONE:
                 self.pool[:, self.places[r["slot"]]] = self._values(r["state"].swapaxes(-1, -2)).to(self.pool.dtype)
         self._rings: list[tuple[Any, Any]] = []
-        self._pool_before = self._bits(self.pool[:, self.places]).clone()
+        self._pool_before = bits(self.torch, self.pool[:, self.places]).clone()
         self.kept = 0
         self.tracks: list[list[np.ndarray]] = [[] for _ in case.requests]
         self.outputs: list[list[np.ndarray]] = [[] for _ in case.requests]
@@ -49,9 +48,6 @@ class ReplayState:
     def _values(self, values: np.ndarray) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.engine.device)
 
-    def _bits(self, tensor: Any) -> Any:
-        return tensor.contiguous().view(self.dtype(BITS[tensor.dtype.itemsize]))
-
     def ring(self, name: str, heads: int, entry: tuple[int, ...], dtype: str, leftover: bool = True) -> Any:
         """A ring buffer for all layers."""
         shape = (self.case.layers, self.row_places[-1] + 1, heads, self.case.ring, *entry)
@@ -59,7 +55,7 @@ class ReplayState:
         self.memory.know(f"ring of {name}", ring, self.row_places)
         if leftover:
             ring[:, self.row_places] = LEFTOVER[self.case.leftover]
-        self._rings.append((ring, self._bits(ring[:, self.row_places]).clone()))
+        self._rings.append((ring, bits(self.torch, ring[:, self.row_places]).clone()))
         return ring
 
     def cursors(self, dtype: str) -> Any:
@@ -87,12 +83,12 @@ class ReplayState:
     def frozen(self, slots: list[int]) -> tuple[list[int], Any]:
         """What the states of ``slots`` are, to be compared later."""
         places = [self.places[s] for s in slots]
-        return places, self._bits(self.pool[:, places]).clone()
+        return places, bits(self.torch, self.pool[:, places]).clone()
 
     def stayed(self, before: tuple[list[int], Any]) -> None:
         """Count cells that changed since ``frozen``."""
         places, was = before
-        self.kept += int((self._bits(self.pool[:, places]) != was).sum())
+        self.kept += int((bits(self.torch, self.pool[:, places]) != was).sum())
 
     def save_tracks(self, batch: Batch, own_slot: bool = False) -> None:
         """Read the states that this round saved, from the track slot or from the request's ``own_slot``."""
@@ -125,12 +121,12 @@ class ReplayState:
         slots = {r["slot"] for r in self.case.requests}
         slots |= {r["track_slot"] for r in self.case.requests if (r["track_step"] != NONE).any() and r["slot"] != NONE}
         idle = [s for s in range(self.case.slots) if s not in slots]
-        now = self._bits(self.pool[:, [self.places[s] for s in idle]])
+        now = bits(self.torch, self.pool[:, [self.places[s] for s in idle]])
         changed = int((now != self._pool_before[:, idle]).sum())
         used = {r["row"] if self.own_rows else r["slot"] for r in self.case.requests}
         free = [n for n in range(len(self.row_places)) if n not in used]
         for ring, before in self._rings:
-            now = self._bits(ring[:, [self.row_places[n] for n in free]])
+            now = bits(self.torch, ring[:, [self.row_places[n] for n in free]])
             changed += int((now != before[:, free]).sum())
         return changed
 

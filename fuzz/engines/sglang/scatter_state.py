@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.engines.memory import BITS, Memory
+from fuzz.engines.memory import Memory, bits, slot_places
 from oracle.commit import stamps
 from oracle.commit.state_case import NONE
 from oracle.commit.state_scatter import UNTOUCHED
@@ -35,8 +35,7 @@ class CommitState:
         self.tensors = stamps.tensors_of(case)
         self.pools: dict[str, list[Any]] = {"state": [], "windows": []}
         self._scratch: list[tuple[Any, Any]] = []  # cells and what they held
-        half = case.slots // 2
-        self.places = [s if s < half else s + case.gap for s in range(case.slots)]
+        self.places = slot_places(case.slots, case.gap)
         self.rows_in_memory = case.rows_before + max(case.scratch_rows, len(case.slot)) + SPARE_ROWS
 
     def dtype(self, field: str) -> Any:
@@ -72,7 +71,7 @@ class CommitState:
     def fill_pool(self, field: str, tensor: stamps.StateTensor, pool: Any) -> None:
         """Give every cell of ``pool``, allocated in this call's memory, its number."""
         self.memory.know(f"pool of the {NAMES[field]}", pool, self.places)
-        self._bits(pool)[:, self.places] = self._patterns(field, tensor.pool_numbers())
+        bits(self.engine.torch, pool)[:, self.places] = self._patterns(field, tensor.pool_numbers())
         self.pools[field].append(pool)
 
     def fill_scratch(self, field: str, cells: Any, numbers: np.ndarray) -> None:
@@ -83,7 +82,7 @@ class CommitState:
         nobody = np.zeros((numbers.shape[0], 1, *numbers.shape[2:]), np.int64)
         order = self._row_order()
         order += [len(numbers[0])] * (places - first - len(order))
-        used = self._bits(cells)[:, first:]
+        used = bits(self.engine.torch, cells)[:, first:]
         used.copy_(self._patterns(field, np.concatenate([numbers, nobody], axis=1)[:, order]))
         self._scratch.append((used, used.clone()))
 
@@ -102,9 +101,6 @@ class CommitState:
         scratch_total, _ = stamps.totals(self.tensors[field])
         raw = stamps.to_raw(numbers, scratch_total, self._dtype_name(field))
         return self.engine.torch.from_numpy(raw.view(f"i{raw.dtype.itemsize}")).to(self.engine.device)
-
-    def _bits(self, tensor: Any) -> Any:
-        return tensor.view(getattr(self.engine.torch, BITS[tensor.dtype.itemsize]))
 
     def index(self, name: str, *, contiguous: bool = False, tail: int = 0) -> Any:
         """An index tensor of the batch, idle rows first and ``tail`` of them last:
@@ -135,8 +131,8 @@ class CommitState:
         shape = (self.case.layers, self.case.slots, -1)
         parts = [np.zeros((*shape[:2], 0), np.int64)]
         for tensor, pool in zip(self.tensors[field], self.pools[field], strict=True):
-            bits = self._bits(pool)[:, self.places].cpu().numpy()
-            numbers = stamps.from_raw(bits.view(f"u{bits.dtype.itemsize}"), *stamps.totals(self.tensors[field]))
+            held = bits(self.engine.torch, pool)[:, self.places].cpu().numpy()
+            numbers = stamps.from_raw(held.view(f"u{held.dtype.itemsize}"), *stamps.totals(self.tensors[field]))
             parts.append(stamps.against_own(numbers, tensor.pool_numbers()).reshape(shape))
         return np.concatenate(parts, axis=2)
 

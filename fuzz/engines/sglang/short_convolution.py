@@ -54,9 +54,10 @@ class Lines(Convolution):
         shown = SimpleNamespace(**(vars(case) | shape | types | rows))
         super().__init__(engine, memory, shown, first_slot=null + 1, scratch_turned=turned)
         self.null = null
-        if self.scratch is not None:  # rows of null rows may be written, the one behind the batch may not
-            self._watched = [(cells, bits) for cells, bits in self._watched if cells.dim() < 3]
-            self.watch(self.scratch[len(live) :])
+
+    def _idle_rows(self, rows: int) -> list[int]:
+        """Rows of null rows may be written, the one behind the batch may not."""
+        return list(range(len(self.case.slot), rows))
 
     def packed_parts(self, *names: str) -> tuple[Any, ...]:
         """Inputs [tokens, channels] side by side, as one projection gives them."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.adapter import Unsupported, adapter
-from fuzz.engines.sglang.bound import cuda_becomes_cpu
+from fuzz.engines.bound import cuda_becomes_cpu
 from fuzz.engines.sglang.lengths_inputs import CONTRACT, Result, accept_index
 from fuzz.worker.layout import FILLER
 

@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 
 from fuzz.adapter import Unsupported, adapter
+from fuzz.engines.bound import pinning_dropped
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.sglang.bound import pinning_dropped
 from fuzz.engines.sglang.settings import settings
 
 CONTRACT = "commit.track_slots"

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 from fuzz.engines.closed import ClosedStub
-from fuzz.engines.memory import BITS, Memory
+from fuzz.engines.memory import Memory, bits, slot_places
 from oracle.commit import aligned_numbers as numbers
 from oracle.commit.aligned_case import NONE, NULL_BLOCK
 from oracle.commit.aligned_states import UNTOUCHED, entry
@@ -30,8 +30,7 @@ class Blocks:
 
     def __init__(self, engine: Any, memory: Memory, case: Any):
         self.engine, self.memory, self.case = engine, memory, case
-        half = case.blocks // 2
-        places = np.array([b if b < half else b + case.gap for b in range(case.blocks)])
+        places = np.array(slot_places(case.blocks, case.gap))
         self.groups = [[n] for n in range(case.layers)] if case.grouped else [list(range(case.layers))]
         # Every second group counts its blocks from the other end, so that one table cannot serve for two.
         turned = np.concatenate([places[:1], places[:0:-1]])
@@ -62,7 +61,7 @@ class Blocks:
         flat = cells[:, 1:].reshape(len(cells), -1, *shape)
         raw = self.engine.torch.from_numpy(flat.astype(f"u{dtype.itemsize}").view(f"i{dtype.itemsize}"))
         for layer, places in self._places():
-            self._bits(pool)[layer, places[1:].tolist()] = raw[layer].to(self.engine.device)
+            bits(self.engine.torch, pool)[layer, places[1:].tolist()] = raw[layer].to(self.engine.device)
         return pool
 
     def _places(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -70,9 +69,6 @@ class Blocks:
         for number, layers in enumerate(self.groups):
             for layer in layers:
                 yield layer, self.places[number % 2]
-
-    def _bits(self, tensor: Any) -> Any:
-        return tensor.view(getattr(self.engine.torch, BITS[tensor.dtype.itemsize]))
 
     def block_ids(self, row: int, group: int) -> list[int]:
         """The table of a request, in which a block given back is the null block."""
@@ -148,8 +144,9 @@ class Blocks:
 
     def _read(self, name: str, pool: Any) -> np.ndarray:
         """Patterns as `numbers.pattern` lays them out."""
-        bits = np.stack([self._bits(pool)[layer, p.tolist()].cpu().numpy() for layer, p in self._places()])
-        found = bits.view(f"u{bits.dtype.itemsize}").astype(np.int64)
+        cells = bits(self.engine.torch, pool)
+        held = np.stack([cells[layer, p.tolist()].cpu().numpy() for layer, p in self._places()])
+        found = held.view(f"u{held.dtype.itemsize}").astype(np.int64)
         if name == "state":
             return found.reshape(*found.shape[:2], -1)
         return found if self.case.window_first else found.swapaxes(2, 3)
