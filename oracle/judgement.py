@@ -118,11 +118,22 @@ class _Branches:
 def _judge_list(contract: Contract, name: str, expected: list, seen: list, runs: _Branches) -> Judgement:
     if len(seen) != len(expected):
         return Judgement(name, (), f"{len(expected)} entries", f"{len(seen)} entries", "wrong_shape", 1)
-    wrong = [i for i, (e, o) in enumerate(zip(expected, seen, strict=True)) if not runs.admits(i, e, o)]
-    arrays = [(e, o) for e, o in zip(expected, seen, strict=True) if isinstance(e, _legal.Within)]
-    worst = _worst(e.error_of_bound(o) for e, o in arrays)
-    if wrong and isinstance(expected[wrong[0]], _legal.Within):
-        return replace(_judge_numbers(contract, name, wrong, expected, seen), error_of_bound=worst)
+    # Arrays may be large: how far their cells are off is worked out once.
+    excess = {
+        i: e.excess(o) for i, (e, o) in enumerate(zip(expected, seen, strict=True)) if isinstance(e, _legal.Within)
+    }
+
+    def admitted(i: int) -> bool:
+        if i not in excess:
+            return runs.admits(i, expected[i], seen[i])
+        return excess[i] is not None and bool((excess[i] <= 1).all())
+
+    wrong = [i for i in range(len(expected)) if not admitted(i)]
+    worst = _worst(expected[i].worst(e) for i, e in excess.items())
+    if wrong and wrong[0] in excess:
+        i = wrong[0]
+        numbers = _judge_numbers(contract, name, i, expected[i], seen[i], excess[i])
+        return replace(numbers, illegal=numbers.illegal or len(wrong), error_of_bound=worst)
     if wrong:
         i = wrong[0]
         must = runs.narrowed(i, expected[i])
@@ -137,15 +148,14 @@ def _worst(shares: Iterable[float | None]) -> float | None:
     return max((s for s in shares if s is not None), default=None)
 
 
-def _judge_numbers(contract: Contract, name: str, wrong: list[int], expected: list, seen: list) -> Judgement:
-    """The first cell of the first request whose numbers are outside their bounds."""
-    request, must = wrong[0], expected[wrong[0]]
-    excess = must.excess(seen[request])
+def _judge_numbers(
+    contract: Contract, name: str, request: int, must: _legal.Within, seen: Any, excess: np.ndarray | None
+) -> Judgement:
+    """The first cell of a request whose numbers are outside their bounds."""
     if excess is None:
-        shapes = f"shape {must.value.shape}", f"shape {np.shape(seen[request])}"
-        return Judgement(name, (request,), *shapes, "wrong_shape", len(wrong))
+        return Judgement(name, (request,), f"shape {must.value.shape}", f"shape {np.shape(seen)}", "wrong_shape")
     cell = tuple(int(i) for i in np.argwhere(excess > 1)[0])
-    observed = float(np.asarray(seen[request])[cell])
+    observed = float(np.asarray(seen)[cell])
     kind = contract.kind(name, float(must.value[cell]), observed)
     return Judgement(name, (request, *cell), must.cell(cell), observed, kind, int((excess > 1).sum()))
 

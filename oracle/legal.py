@@ -145,6 +145,11 @@ class Within:
         if self.value.shape != self.error.shape or not (self.error >= 0).all():
             raise ValueError("Within: a bound for each cell, none below 0 and none NaN")
 
+    @classmethod
+    def anything(cls, *shape: int) -> Within:
+        """Of a row that nothing is asked of."""
+        return cls(np.zeros(shape), np.full(shape, np.inf))
+
     def excess(self, observed: Any) -> np.ndarray | None:
         """How far each cell is off, as a fraction of its bound: legal up to 1, NaN and
         any deviation from an exact cell are infinite. ``None`` for a wrong shape or no real
@@ -166,7 +171,10 @@ class Within:
 
     def error_of_bound(self, observed: Any) -> float | None:
         """Worst error as a fraction of the bound; ``None`` where everything is exact."""
-        excess = self.excess(observed)
+        return self.worst(self.excess(observed))
+
+    def worst(self, excess: np.ndarray | None) -> float | None:
+        """The same of an ``excess`` that is known already."""
         bounded = excess[(self.error > 0) & np.isfinite(self.error)] if excess is not None else np.zeros(0)
         return float(bounded.max()) if bounded.size else None
 

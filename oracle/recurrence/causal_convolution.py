@@ -153,7 +153,7 @@ def _bounded(case: CausalConvolutionCase, r: Request) -> dict[str, Any]:
 
 
 def _nobody(case: CausalConvolutionCase, r: Request) -> dict[str, Any]:
-    anything = Within(np.zeros((r.length, case.channels)), np.full((r.length, case.channels), np.inf))
+    anything = Within.anything(r.length, case.channels)
     return {"output": anything, "states": nothing(3), "state": nothing(2), "parents": []}
 
 

@@ -91,9 +91,9 @@ def nobodys(case: LightningCase, r: Request) -> tuple[Within, Within]:
     """A null row: any output; its scratch stays as it was, and there is no other place to look at."""
     kept = {"decode": 1, "prefill": 2}.get(case.operation, r.length)
     if case.operation != "verify":
-        return _anything(r.length, *case.entry[:2]), _anything(kept, *case.entry)
+        return Within.anything(r.length, *case.entry[:2]), Within.anything(kept, *case.entry)
     stays = np.full((kept, *case.entry), words.POISON)
-    return _anything(r.length, *case.entry[:2]), Within(stays, np.zeros_like(stays))
+    return Within.anything(r.length, *case.entry[:2]), Within(stays, np.zeros_like(stays))
 
 
 def prefilled(case: LightningCase, r: Request, decay: np.ndarray) -> tuple[Within, Within]:
@@ -117,7 +117,7 @@ def _calls(case: LightningCase, r: Request) -> list[tuple[int, int]]:
 
 
 def _pair(tracked: Approximate | None, final: Approximate) -> Within:
-    nothing = _anything(*final.value.shape)
+    nothing = Within.anything(*final.value.shape)
     first = nothing if tracked is None else tracked
     return Within(*(np.stack([getattr(first, n), getattr(final, n)]) for n in ("value", "error")))
 
@@ -125,10 +125,6 @@ def _pair(tracked: Approximate | None, final: Approximate) -> Within:
 def either(legal: list[Within]) -> Within | Branched:
     """Any one of several results, the same one in all fields."""
     return legal[0] if len(legal) == 1 else Branched(tuple(legal), (0.0,) * len(legal), (0.0,) * len(legal))
-
-
-def _anything(*shape: int) -> Within:
-    return Within(np.zeros(shape), np.full(shape, np.inf))
 
 
 def second(case: LightningCase) -> Outcome:
@@ -176,21 +172,10 @@ def _kept(case: LightningCase, r: Request, states: Any) -> Within:
     return Within(value, np.zeros_like(value))
 
 
-def kind(field: str, expected: Any, observed: Any) -> str:
-    """What is wrong with a cell, or that no own state explains the request."""
-    return "foreign_state" if isinstance(expected, Within) else words.kind(field, expected, observed)
-
-
 def explain(case: LightningCase, field: str, where: tuple[int, ...], observed: Any) -> str:
     """A first illegal value in words."""
-    if field == "outside":
-        return f"outside the buffers: {observed}"
-    if field == "kept":
-        return f"{observed} cells changed of slots, inputs or scratch that had to stay"
-    legal = reference(case, Trace())[field][where[0]]
-    if isinstance(legal, Branched):
-        return f"request {where[0]}: {field} follow from none of the request's own slots, and not from 0"
-    return words.cell(legal, where, observed, AXES[field])
+    legal = reference(case, Trace())[field]
+    return words.own_claim(legal[where[0]] if where else legal, field, where, observed, AXES.get(field, ()))
 
 
 def padding(case: LightningCase) -> Request:
@@ -207,7 +192,7 @@ CONTRACT = Contract(
     second=second,
     domain=domain,
     columns=columns,
-    kind=kind,
+    kind=words.own_kind,
     say=explain,
     padding=padding,
     fields=(

@@ -67,7 +67,7 @@ def reference(case: SelectiveScanCase, trace: Trace) -> Outcome:
         trace.step("outputs of the tokens", i, "output")
         trace.step("states that are kept", i, "states")
         if r.null:
-            outputs.append(_anything(r.length, *case.entry[:2]))
+            outputs.append(Within.anything(r.length, *case.entry[:2]))
             states.append(_untouched(case, r))
             continue
         results = [advance(case, made, at, r, s) for s in _starts(case, r, numbers.pool)]
@@ -102,13 +102,9 @@ def _kept(case: SelectiveScanCase, r: Request, value: np.ndarray, error: np.ndar
 def _untouched(case: SelectiveScanCase, r: Request) -> Within:
     """A null row's scratch stays as it was; anywhere else it has no place to look at."""
     if case.operation != "verify":
-        return _anything(1 if case.operation == "decode" else r.length, *case.entry)
+        return Within.anything(1 if case.operation == "decode" else r.length, *case.entry)
     shape = (r.length, *case.entry)
     return Within(np.full(shape, words.POISON), np.zeros(shape))
-
-
-def _anything(*shape: int) -> Within:
-    return Within(np.zeros(shape), np.full(shape, np.inf))
 
 
 def second(case: SelectiveScanCase) -> Outcome:
@@ -120,7 +116,7 @@ def second(case: SelectiveScanCase) -> Outcome:
         at = slice(first, first + r.length)
         first = at.stop
         if r.null:
-            outputs.append(_anything(r.length, *case.entry[:2]))
+            outputs.append(Within.anything(r.length, *case.entry[:2]))
             states.append(_untouched(case, r))
             continue
         token = {n: getattr(numbers, n)[at] for n in ("x", "dt", "B", "C", "z")}
@@ -154,21 +150,10 @@ def _closed(case: SelectiveScanCase, r: Request, token: dict[str, np.ndarray], s
     return output * token["z"] / (1.0 + np.exp(-token["z"])) if case.gate else output, state
 
 
-def kind(field: str, expected: Any, observed: Any) -> str:
-    """What is wrong with a cell, or that no own state explains the request."""
-    return "foreign_state" if isinstance(expected, Within) else words.kind(field, expected, observed)
-
-
 def explain(case: SelectiveScanCase, field: str, where: tuple[int, ...], observed: Any) -> str:
     """A first illegal value in words."""
-    if field == "outside":
-        return f"outside the buffers: {observed}"
-    if field == "kept":
-        return f"{observed} cells changed of slots, inputs or scratch that had to stay"
-    legal = reference(case, Trace())[field][where[0]]
-    if isinstance(legal, Branched):
-        return f"request {where[0]}: {field} follow from none of the request's own slots, and not from 0"
-    return words.cell(legal, where, observed, AXES[field])
+    legal = reference(case, Trace())[field]
+    return words.own_claim(legal[where[0]] if where else legal, field, where, observed, AXES.get(field, ()))
 
 
 def padding(case: SelectiveScanCase) -> Request:
@@ -186,7 +171,7 @@ CONTRACT = Contract(
     second=second,
     domain=domain,
     columns=columns,
-    kind=kind,
+    kind=words.own_kind,
     say=explain,
     padding=padding,
     fields=(
