@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.mutants import delta_formulas as formulas
+from fuzz.mutants.beyond import BEYOND, beyond
 from fuzz.mutants.mutant import Mutant
 from oracle.contract import Outcome
 from oracle.recurrence.delta_behaviours import INT32_ELEMENTS, VALUE_BLOCK
@@ -20,8 +21,6 @@ from oracle.recurrence.delta_case import NONE, DeltaCase, Request
 from oracle.recurrence.delta_outcome import is_null, outcome
 from oracle.recurrence.delta_walk import Rules, walk
 from oracle.recurrence.words import POISON
-
-BEYOND = 1.5  # times its bound
 
 
 def observed(legal: Outcome) -> dict[str, Any]:
@@ -106,13 +105,7 @@ def _beyond(field: str) -> Change:
     """One cell, the one with the largest bound, moved just out of it."""
 
     def change(case: DeltaCase, legal: Outcome, seen: dict[str, Any]) -> None:
-        for i, _ in _real(case):
-            error = np.where(np.isfinite(legal[field][i].error), legal[field][i].error, 0.0)
-            if error.any():
-                cell = np.unravel_index(error.argmax(), error.shape)
-                seen[field][i] = seen[field][i].copy()
-                seen[field][i][cell] += BEYOND * error[cell]
-                return
+        seen[field] = beyond(legal[field], seen[field])
 
     return change
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.mutants.beyond import BEYOND, beyond
 from fuzz.mutants.mutant import Mutant
 from oracle.recurrence import replay_walk
 from oracle.recurrence.kda_convolution_case import NONE, KdaConvolutionCase, inputs, taps, weights
 from oracle.recurrence.kda_convolution_verify import TILE
 from oracle.recurrence.kda_convolution_walk import evaluated
 from oracle.recurrence.words import UNTOUCHED
-
-BEYOND = 1.5  # bounds that the nearest wrong observation is away
 
 
 class _Right:
@@ -187,15 +186,9 @@ class _IdleRowStored(_Right):
 
 def _beyond_the_bound(case: KdaConvolutionCase) -> dict[str, Any] | None:
     """All as it should be, but one output is just outside."""
-    seen = _Right(case).observation()
-    for i, r in enumerate(case.requests):
-        if r.slot != NONE:
-            right = evaluated(case)[i]["output"]
-            cell = np.unravel_index(int(right.error.argmax()), right.shape)
-            seen["output"][i] = right.value.copy()
-            seen["output"][i][cell] += BEYOND * right.error[cell]
-            return seen
-    return None
+    seen, right = _Right(case).observation(), evaluated(case)
+    outputs = [right[i]["output"].legal() if r.slot != NONE else None for i, r in enumerate(case.requests)]
+    return seen | {"output": beyond(outputs, seen["output"])}
 
 
 def _mutant(name: str, fault: str, meaning: str, wrong: type[_Right]) -> Mutant:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.mutants.beyond import beyond
 from fuzz.mutants.mutant import Mutant
-from oracle.legal import Branched
 from oracle.recurrence.lightning import reference
 from oracle.recurrence.lightning_behaviours import LARGE_BLOCK, shown
 from oracle.recurrence.lightning_case import LightningCase, Request, decays, slot_state, tokens
@@ -21,7 +21,6 @@ from oracle.recurrence.lightning_walk import SMALL_BLOCK, SPLIT_DIM
 from oracle.recurrence.words import POISON, UNTOUCHED
 from oracle.trace import Trace
 
-BEYOND = 1.5  # times the bound: just too much
 Case = LightningCase
 Observed = dict[str, Any]
 
@@ -183,20 +182,7 @@ def _wrapped(behaviour: str, where: str) -> Callable[[Case, Observed], Observed]
 
 def _beyond(field: str) -> Callable[[Case, Observed], Observed]:
     """One cell of the field, moved away by a little more than its bound."""
-
-    def finish(case: Case, observed: Observed) -> Observed:
-        moved = [seen.copy() for seen in observed[field]]
-        for seen, must in zip(moved, reference(case, Trace())[field], strict=True):
-            if isinstance(must, Branched):
-                return observed
-            bounds = np.where(np.isfinite(must.error), must.error, -1.0)
-            if bounds.max() > 0:
-                cell = np.unravel_index(int(bounds.argmax()), seen.shape)
-                seen[cell] = must.value[cell] + BEYOND * must.error[cell]
-                break
-        return observed | {field: moved}
-
-    return finish
+    return lambda case, observed: observed | {field: beyond(reference(case, Trace())[field], observed[field])}
 
 
 MUTANTS = (

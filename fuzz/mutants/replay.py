@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.mutants.beyond import BEYOND, beyond
 from fuzz.mutants.mutant import Mutant
 from fuzz.mutants.replay_machine import Machine
 from oracle.recurrence.replay import bounded
 from oracle.recurrence.replay_case import INT32_ELEMENTS, NONE, ReplayCase, entry_shape
 from oracle.recurrence.replay_walk import prepared, softplus
-
-BEYOND = 1.5  # bounds that the nearest wrong observation is away
 
 
 class _RejectedFolded(Machine):
@@ -183,13 +182,8 @@ class _OffsetWraps(Machine):
 def _beyond_the_bound(case: ReplayCase) -> dict[str, Any] | None:
     """All as it should be, but one number of a state is just outside."""
     seen = Machine(case).observation()
-    for i, (request, bounds) in enumerate(zip(case.requests, bounded(case), strict=True)):
-        if request.slot != NONE:
-            cell = np.unravel_index(int(bounds.state.error.argmax()), bounds.state.shape)
-            seen["state"][i] = bounds.state.value.copy()
-            seen["state"][i][cell] += BEYOND * bounds.state.error[cell]
-            return seen
-    return None
+    states = [b.state.legal() if r.slot != NONE else None for r, b in zip(case.requests, bounded(case), strict=True)]
+    return seen | {"state": beyond(states, seen["state"])}
 
 
 def _mutant(name: str, fault: str, meaning: str, machine: type[Machine]) -> Mutant:

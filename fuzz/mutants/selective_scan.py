@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.mutants.beyond import beyond
 from fuzz.mutants.mutant import Mutant
-from oracle.contract import Outcome
-from oracle.legal import Branched, Within
 from oracle.recurrence.approximate import exact
 from oracle.recurrence.selective_scan import reference
 from oracle.recurrence.selective_scan_behaviours import WIDEST_BLOCK, shown
@@ -24,7 +23,6 @@ from oracle.recurrence.selective_scan_walk import Terms, advance, terms
 from oracle.recurrence.words import POISON, UNTOUCHED
 from oracle.trace import Trace
 
-BEYOND = 1.5  # times the bound: just too much
 Case = SelectiveScanCase
 Observed = dict[str, Any]
 
@@ -144,24 +142,7 @@ def _wrapped(behaviour: str, where: str) -> Callable[[Case, Observed], Observed]
 
 def _beyond(field: str) -> Callable[[Case, Observed], Observed]:
     """One cell of the field, moved away by a little more than its bound."""
-
-    def finish(case: Case, observed: Observed) -> Observed:
-        legal: Outcome = reference(case, Trace())
-        moved = [seen.copy() for seen in observed[field]]
-        for seen, must in zip(moved, legal[field], strict=True):
-            if isinstance(must, Branched):
-                return observed
-            if _movable(must):
-                cell = np.unravel_index(int(np.where(np.isfinite(must.error), must.error, -1.0).argmax()), seen.shape)
-                seen[cell] = must.value[cell] + BEYOND * must.error[cell]
-                break
-        return observed | {field: moved}
-
-    return finish
-
-
-def _movable(must: Within) -> bool:
-    return bool((np.isfinite(must.error) & (must.error > 0)).any())
+    return lambda case, observed: observed | {field: beyond(reference(case, Trace())[field], observed[field])}
 
 
 def _slot_behind(case: Case, r: Request) -> int:
