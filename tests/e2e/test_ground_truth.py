@@ -159,12 +159,11 @@ ROWS = [
 ]
 
 
-def pairs(which: str, rows: list[Row] = ROWS) -> list[tuple[Row, str]]:
-    return [(row, f"0.5.{minor}") for row in rows for minor in getattr(row, which).split()]
-
-
-def names(rows: list[tuple[Row, str]]) -> list[str]:
-    return [f"{r.issue}-{r.target.split('/')[1]}-{r.trigger}-{v}".replace(" ", "-") for r, v in rows]
+def each(which: str, rows: list[Row] = ROWS) -> pytest.MarkDecorator:
+    """A test for each row and release that is ``which``: red or green."""
+    found = [(row, f"0.5.{minor}") for row in rows for minor in getattr(row, which).split()]
+    names = [f"{r.issue}-{r.target.split('/')[1]}-{r.trigger}-{v}".replace(" ", "-") for r, v in found]
+    return pytest.mark.parametrize(("row", "version"), found, ids=names)
 
 
 def ask(engine_session, row: Row, version: str, slug: str):
@@ -186,12 +185,12 @@ def assert_green(engine_session, row: Row, version: str) -> None:
         assert verdict.kind is Kind.AGREE, verdict
 
 
-@pytest.mark.parametrize(("row", "version"), pairs("red"), ids=names(pairs("red")))
+@each("red")
 def test_red_where_the_fault_is(engine_session, row, version):
     assert_red(engine_session, row, version)
 
 
-@pytest.mark.parametrize(("row", "version"), pairs("green"), ids=names(pairs("green")))
+@each("green")
 def test_green_where_it_is_right(engine_session, row, version):
     assert_green(engine_session, row, version)
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 import pytest
 
 from fuzz import adapter as adapters
-from fuzz.engines.spec import parse
 from fuzz.executor import execute
-from fuzz.launch import launch_for
 from fuzz.lifecycle.long import long_story
-from fuzz.supervisor import Session
 from fuzz.verdict import Kind
-from tests.e2e.test_ground_truth import Row, assert_green, assert_red, names, pairs
+from tests.e2e.test_ground_truth import Row, assert_green, assert_red, each
 
 pytestmark = pytest.mark.engine
 
@@ -31,12 +28,12 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "version"), pairs("red", ROWS), ids=names(pairs("red", ROWS)))
+@each("red", ROWS)
 def test_red_where_the_fault_is(engine_session, row, version):
     assert_red(engine_session, row, version)
 
 
-@pytest.mark.parametrize(("row", "version"), pairs("green", ROWS), ids=names(pairs("green", ROWS)))
+@each("green", ROWS)
 def test_green_where_it_is_right(engine_session, row, version):
     assert_green(engine_session, row, version)
 
@@ -51,9 +48,8 @@ def test_a_long_story_ends_well(engine_session, target, overlap, lazy):
     assert verdict.kind is Kind.AGREE, verdict
 
 
-def test_a_long_story_ends_well_in_align_mode():
+def test_a_long_story_ends_well_in_align_mode(engine_session):
     """vLLM's block manager."""
     target = adapters.load("vllm")["vllm/block_manager/commit.lifecycle/MambaManager"]
-    with Session(launch_for(parse("vllm==0.33.0"))) as session:
-        verdict = execute(session, target, long_story("e2e", 40, 4, 128, overlap=False))
+    verdict = execute(engine_session("vllm==0.33.0"), target, long_story("e2e", 40, 4, 128, overlap=False))
     assert verdict.kind is Kind.AGREE, verdict

@@ -14,7 +14,7 @@ from fuzz.mutants.mutant import mutants_of
 from fuzz.supervisor import Session
 from fuzz.verdict import Kind
 from oracle import contracts
-from tests.e2e.test_ground_truth import CASES, Row, ask, assert_red, names, pairs
+from tests.e2e.test_ground_truth import CASES, Row, ask, assert_red, each
 
 pytestmark = pytest.mark.engine
 
@@ -66,7 +66,7 @@ def vllm(engine_session) -> Session:
     return engine_session(f"vllm=={VLLM}")
 
 
-@pytest.mark.parametrize(("row", "version"), pairs("red", ROWS), ids=names(pairs("red", ROWS)))
+@each("red", ROWS)
 def test_red_by_identity_and_listed(engine_session, row, version):
     assert_red(engine_session, row, version)
     identity = ask(engine_session, row, version, row.trigger).identity

@@ -7,7 +7,7 @@ import pytest
 
 from fuzz import adapter as adapters
 from fuzz.verdict import Kind
-from tests.e2e.test_ground_truth import Row, ask, assert_green, assert_red, names, pairs
+from tests.e2e.test_ground_truth import Row, ask, assert_green, assert_red, each
 
 pytestmark = pytest.mark.engine
 
@@ -64,12 +64,12 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "version"), pairs("red", ROWS), ids=names(pairs("red", ROWS)))
+@each("red", ROWS)
 def test_red_where_the_fault_is(engine_session, row, version):
     assert_red(engine_session, row, version)
 
 
-@pytest.mark.parametrize(("row", "version"), pairs("green", ROWS), ids=names(pairs("green", ROWS)))
+@each("green", ROWS)
 def test_green_where_it_is_right(engine_session, row, version):
     assert_green(engine_session, row, version)
 
