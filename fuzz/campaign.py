@@ -173,13 +173,14 @@ class Campaign:
 
     def _sweep(self, state: TargetState) -> None:
         """Raw cases until the slice is over or it is Hypothesis's turn. Until a target was shown
-        anything, draws outside its domain do not count: they cost next to nothing, and of a
-        narrow domain hundreds may stand in front of the first case."""
+        anything it gets a whole slice, and draws outside its domain do not count: they cost
+        next to nothing, and of a narrow domain hundreds may stand in front of the first case."""
         build = shown_case(state.adapter.contract)
-        end = time.monotonic() + self.slice_s
+        began = time.monotonic()
         turn = (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS
-        while time.monotonic() < end and state.raw - state.sought < turn and self._left(state) > 0:
-            if state.done or self._over():
+        while state.raw - state.sought < turn and self._left(state) > 0:
+            slice_s = self.slice_s if state.executed else SLICE_S
+            if state.done or self._over() or time.monotonic() - began >= slice_s:
                 return
             source = RandomSource(f"{self.options.seed}:{state.adapter.id}:{state.raw}")
             state.raw += 1

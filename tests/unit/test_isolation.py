@@ -180,10 +180,12 @@ def test_a_target_of_a_narrow_domain_is_looked_for_until_it_is_shown_something(f
 
 def test_every_target_has_its_turn_in_a_budget_that_is_short_for_them(fake_session, tmp_path, monkeypatch):
     """Forty targets in four seconds of a clock that goes on 2 ms with every look at it: with
-    slices of half a second the last ones had no turn."""
-    ticks = itertools.count()
+    slices of half a second the last ones had no turn, with short ones alone the narrow one."""
+    ticks, draws = itertools.count(), itertools.count(1)
     monkeypatch.setattr("fuzz.campaign.time", SimpleNamespace(monotonic=lambda: next(ticks) * 2e-3))
-    many = [replace(adapter("fake/fake/commit.checkpoint_steps/right")) for _ in range(40)]
+    right = adapter("fake/fake/commit.checkpoint_steps/right")
+    narrow = replace(right, accepts=lambda case: None if next(draws) % 50 == 0 else "too wide for it")
+    many = [narrow, *(replace(right) for _ in range(39))]
     with Events(tmp_path) as events:
         campaign = Campaign(fake_session, many, Options(max_seconds=4), events)
         campaign.run()
