@@ -42,7 +42,7 @@ def from_install(install: EngineInstall, device: str = "cpu") -> Launch:
         modules=tuple(adapters.modules(name)),
         targets=tuple(adapters.load(name)),
         device=device,
-        shims=not install.spec.local,
+        shims=not install.spec.local and (install.spec.bundle is None or device == "cpu"),
         torch=name in adapters.BUILT_IN,
         packages=adapters.installed_packages(name),
     )

@@ -15,7 +15,7 @@ from fuzz import support
 from fuzz.adapter import Adapter, select
 from fuzz.against import Sides, matching, pairs
 from fuzz.believe import words_for
-from fuzz.campaign import Campaign, Found, Options
+from fuzz.campaign import Campaign, Found, Options, TargetState
 from fuzz.commands.options import (
     Duration,
     corpus_option,
@@ -31,6 +31,7 @@ from fuzz.commands.options import (
 from fuzz.commands.runs import counted, ending, run_finished, run_started
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.difference import BOTH_LEGAL
+from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
 from fuzz.known import Known
 from fuzz.progress import Display
@@ -51,8 +52,8 @@ from oracle import contracts, explain
     "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
 )
 def fuzz(
-    engine, target, contract, device, python, offline, corpus, out, seed, max_time, max_examples, continue_on_failure,
-    against,
+    engine, target, contract, device, python, bundle, offline, corpus, out, seed, max_time, max_examples,
+    continue_on_failure, against,
 ) -> None:  # fmt: skip
     """Look for divergences on fresh inputs, shrink and freeze them.
 
@@ -62,8 +63,9 @@ def fuzz(
     """
     options = Options(seed, max_time, max_examples, continue_on_failure)
     if against is not None:
-        sys.exit(_against(engine, against, target, contract, device, python, offline, corpus, out, options))
-    spec = read_engine(engine, python)
+        sides = read_sides(engine, against, python, bundle)
+        sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options))
+    spec = read_engine(engine, python, bundle)
     adapters = read_targets(spec.name, target, contract)
     known = known_.load(corpus, spec.name)
     support.expected(corpus, spec.name, spec.version or "", device)  # a broken file is said now, not after the run
@@ -77,11 +79,10 @@ def fuzz(
 
 
 def _against(
-    engine: str, against: str, target: str, contract: str, device: str, python: Path | None, offline: bool,
-    corpus: Path, out: Path | None, options: Options,
+    left: EngineSpec, right: EngineSpec | None, against: str, target: str, contract: str, device: str,
+    python: Path | None, offline: bool, corpus: Path, out: Path | None, options: Options,
 ) -> int:  # fmt: skip
     """The same campaign over pairs of targets; returns the exit code."""
-    left, right = read_sides(engine, against, python)
     adapters = read_targets(left.name, target, contract)
     others = matching(select(left.name), against) if right is None else select(right.name)
     chosen = pairs(adapters, others, same_engine=right is not None and right.name == left.name)
@@ -94,7 +95,7 @@ def _against(
     folder = fresh_folder(out, "against")
     with contextlib.ExitStack() as stack:
         specs = [left] if right is None else [left, right]
-        launches = [provisioned(spec, device, python if spec.local else None, offline) for spec in specs]
+        launches = [provisioned(spec, device, python if spec.own_python else None, offline) for spec in specs]
         sessions = [stack.enter_context(started(launch)) for launch in launches]
         events = stack.enter_context(Events(folder))
         runs = [set(support.expected(corpus, s.launch.engine, s.launch.version, device)) for s in sessions]
@@ -151,6 +152,17 @@ def _code(campaign: Campaign, listed: list[str]) -> int:
     return exit_code(verdicts, unknown, did_not_run)
 
 
+def _not_executed(state: TargetState) -> str:
+    if state.reason:
+        return f"UNSUPPORTED: {state.reason}"
+    drawn = (
+        f"none of {counted(state.sought, 'draw')} lay in its domain"
+        if state.sought
+        else "the run ended before its turn"
+    )
+    return f"not reached: {drawn}"
+
+
 def _finds(campaign: Campaign) -> list[Found]:
     return [f for s in campaign.states for f in s.found.values()]
 
@@ -165,8 +177,7 @@ def _print(campaign: Campaign, title: str, again: str) -> None:
     for s in campaign.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
-            why = f"UNSUPPORTED: {s.reason}" if s.reason else "not reached: the run ended before its turn"
-            click.echo(f"{s.adapter.id:<{width}}  {why}")
+            click.echo(f"{s.adapter.id:<{width}}  {_not_executed(s)}")
             continue
         red = sum(n for k, n in s.verdicts.items() if k is not Kind.AGREE and k is not Kind.UNSUPPORTED)
         note = f"  {red} not agreeing" if red else ""

@@ -82,13 +82,13 @@ class Part:
 @corpus_option
 @out_option
 @click.option("--strict", is_flag=True, help="Fail too on a listed divergence that expired or no longer fires.")
-def gate(engines, target, contract, device, python, offline, corpus, out, strict) -> None:
+def gate(engines, target, contract, device, python, bundle, offline, corpus, out, strict) -> None:
     """Replay frozen cases against one or several engines and decide, for CI.
 
     Several engines run one after the other and are compared: see OUT/agreement.csv. A
     reference that all of them contradict alike is ORACLE_SUSPECT, not a divergence.
     """
-    specs = read_engines(engines, python)
+    specs = read_engines(engines, python, bundle)
     chosen = [select(spec.name, target, contract) for spec in specs]
     if not any(chosen):
         read_targets(specs[0].name, target, contract)  # says what to do

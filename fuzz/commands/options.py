@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 
 from fuzz.adapter import Adapter, select
 from fuzz.corpus import DEFAULT_CORPUS
+from fuzz.engines.bundle import read as read_bundle
 from fuzz.engines.imports import ENGINES
 from fuzz.engines.spec import EngineSpec, parse
 from fuzz.events import FILE as EVENTS_FILE
@@ -51,10 +53,14 @@ several_engines = click.option(
 
 
 def engine_options(function: Callable, engine: Callable = one_engine, python: bool = True) -> Callable:
-    """``--engine``, ``--target``, ``--contract``, ``--device``, ``--python``, ``--offline``."""
+    """``--engine``, ``--target``, ``--contract``, ``--device``, ``--python``, ``--bundle``, ``--offline``."""
     interpreter = click.option(
         "--python", type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Interpreter that has torch and the engine.",
+    )  # fmt: skip
+    bundle = click.option(
+        "--bundle", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+        help="Folder made by `engines bundle`, to run without a network.",
     )  # fmt: skip
     for option in reversed(
         (
@@ -62,7 +68,7 @@ def engine_options(function: Callable, engine: Callable = one_engine, python: bo
             click.option("--target", default="*", metavar="GLOB", help="Only targets whose id matches."),
             click.option("--contract", default="*", metavar="GLOB", help="Only contracts whose name matches."),
             click.option("--device", default="cpu", callback=check_device, help="cpu, cuda or cuda:N.  [default: cpu]"),
-            *([interpreter] if python else []),
+            *([interpreter, bundle] if python else []),
             click.option("--offline", is_flag=True, help="Never provision what is missing."),
         )
     ):  # fmt: skip
@@ -80,19 +86,23 @@ out_option = click.option(
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the run.")
 
 
-def read_engine(text: str, python: Path | None) -> EngineSpec:
-    """The engine that ``--engine`` names. Raises EngineError."""
+def read_engine(text: str, python: Path | None, bundle: Path | None = None) -> EngineSpec:
+    """The engine that ``--engine`` names, out of ``--bundle`` where one is given. Raises EngineError."""
+    if bundle is not None:
+        return replace(read_bundle(bundle).spec(text), bundle=bundle)
     return parse(text, has_python=python is not None)
 
 
-def read_sides(engine: str, against: str, python: Path | None) -> tuple[EngineSpec, EngineSpec | None]:
+def read_sides(
+    engine: str, against: str, python: Path | None, bundle: Path | None = None
+) -> tuple[EngineSpec, EngineSpec | None]:
     """The engines of a comparison; the second is ``None`` when ``--against`` is a
     pattern of targets. ``--python`` goes to the sides that are local."""
     texts = [engine, against] if "==" in against or "@" in against or against in ENGINES else [engine]
-    specs = [parse(t, has_python=python is not None and not re.search(r"==\s*\d", t)) for t in texts]
+    specs = [read_engine(t, python if bundle or not re.search(r"==\s*\d", t) else None, bundle) for t in texts]
     if len(specs) == 2 and specs[0] == specs[1]:
         raise click.UsageError(f"--engine and --against both name {specs[0]}")
-    if python is not None and not any(spec.local for spec in specs):
+    if python is not None and not any(spec.own_python for spec in specs):
         raise click.UsageError(f"--python goes with NAME==local or NAME@CHECKOUT; {' and '.join(texts)} are neither")
     return specs[0], specs[1] if len(specs) == 2 else None
 
@@ -127,9 +137,9 @@ def fresh_folder(out: Path | None, what: str) -> Path:
     return folder
 
 
-def read_engines(texts: Iterable[str], python: Path | None) -> list[EngineSpec]:
+def read_engines(texts: Iterable[str], python: Path | None, bundle: Path | None = None) -> list[EngineSpec]:
     """The engines that ``--engine`` names, each once. Raises EngineError."""
-    specs = [read_engine(text, python) for text in texts]
+    specs = [read_engine(text, python, bundle) for text in texts]
     for spec in specs:
         if specs.count(spec) > 1:
             raise click.UsageError(f"--engine {spec} is named twice")
@@ -139,5 +149,6 @@ def read_engines(texts: Iterable[str], python: Path | None) -> list[EngineSpec]:
 def engine_words(spec: EngineSpec, device: str, python: Path | None) -> str:
     """The options that select this engine again, for a printed command."""
     words = f"--engine {spec}"
+    words += f" --bundle {spec.bundle}" if spec.bundle else ""
     words += f" --python {python}" if python else ""
     return words + (f" --device {device}" if device != "cpu" else "")

@@ -22,9 +22,9 @@ from oracle import explain
 @engine_options
 @corpus_option
 @click.option("--write", is_flag=True, help="Write the result into support.toml of the corpus.")
-def targets(engine, target, contract, device, python, offline, corpus, write) -> None:
+def targets(engine, target, contract, device, python, bundle, offline, corpus, write) -> None:
     """List contract x target with RUNS or UNSUPPORTED and the reason."""
-    spec = read_engine(engine, python)
+    spec = read_engine(engine, python, bundle)
     adapters = read_targets(spec.name, target, contract)
     support.expected(corpus, spec.name, spec.version or "", device)
     if write and (target, contract) != ("*", "*"):
@@ -55,7 +55,7 @@ def targets(engine, target, contract, device, python, offline, corpus, write) ->
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @engine_options
-def replay(file, engine, target, contract, device, python, offline) -> None:
+def replay(file, engine, target, contract, device, python, bundle, offline) -> None:
     """Replay one case FILE and explain the answer: FIXED, FAILED or ERROR.
 
     Without --engine and --target the case's own provenance says which, if it has
@@ -63,9 +63,9 @@ def replay(file, engine, target, contract, device, python, offline) -> None:
     """
     frozen = read(file)
     given = click.get_current_context().get_parameter_source("engine") is not click.core.ParameterSource.DEFAULT
-    if not given and python is None:
+    if not given and python is None and bundle is None:
         engine = frozen.provenance.get("engine", engine)
-    spec = read_engine(engine, python)
+    spec = read_engine(engine, python, bundle)
     adapters = choose(read_targets(spec.name, "*", contract), frozen, None if target == "*" else target)
     if not adapters:
         words = f"no target of {spec.name} has contract {frozen.contract} and matches --target {target!r}"
@@ -93,9 +93,9 @@ def replay(file, engine, target, contract, device, python, offline) -> None:
 @click.command()
 @engine_options
 @click.option("--cases", default=100, show_default=True, type=click.IntRange(min=10), help="Cases per target.")
-def bench(engine, target, contract, device, python, offline, cases) -> None:
+def bench(engine, target, contract, device, python, bundle, offline, cases) -> None:
     """Measure cases per second and the share of time in production code."""
-    spec = read_engine(engine, python)
+    spec = read_engine(engine, python, bundle)
     adapters = read_targets(spec.name, target, contract)
     with open_session(spec, device, python, offline) as session:
         run_bench(session, adapters, cases, click.echo)

@@ -38,9 +38,9 @@ from fuzz.verdict import RED, Kind, exit_code
     type=click.IntRange(1, 64),
     help="Largest committed count on production grids.",
 )
-def sweep(engine, target, contract, device, python, offline, corpus, out, seed, max_commit) -> None:
+def sweep(engine, target, contract, device, python, bundle, offline, corpus, out, seed, max_commit) -> None:
     """Enumerate the bounded domain of commit.checkpoint_steps, every row."""
-    spec = read_engine(engine, python)
+    spec = read_engine(engine, python, bundle)
     adapters = [a for a in read_targets(spec.name, target, contract) if a.contract == sweep_.CONTRACT]
     if not adapters:
         raise click.UsageError(f"a sweep exists for {sweep_.CONTRACT} only; no such target was selected")

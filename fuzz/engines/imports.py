@@ -39,6 +39,7 @@ class EngineImports:
     unset: tuple[str, ...]
     families: tuple[dict, ...]
     stub_rows: tuple[dict, ...]
+    kernel_rows: tuple[dict, ...] = ()
 
     @property
     def oldest(self) -> str:
@@ -64,6 +65,10 @@ class EngineImports:
             if _within(version or self.newest, row):
                 wanted.setdefault(row["module"], []).extend(row["names"])
         return wanted
+
+    def kernels(self, version: str) -> list[dict]:
+        """Wheels with kernels, compiled or compiled on first use, that `version` looks for on a GPU."""
+        return [row for row in self.kernel_rows if _within(version, row)]
 
 
 def without_data(name: str) -> EngineImports:
@@ -93,6 +98,7 @@ def load(name: str) -> EngineImports:
         unset=tuple(data.get("unset", {}).get("names", ())),
         families=tuple(data["family"]),
         stub_rows=tuple(data.get("stub", ())),
+        kernel_rows=tuple(data.get("kernels", ())),
     )
 
 

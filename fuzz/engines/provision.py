@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
 
-from fuzz.engines import imports, layers, tools
+from fuzz.engines import bundle, imports, layers, pack, tools
 from fuzz.engines.home import Home, Progress
 from fuzz.engines.overlay import FACTS, overlay
 from fuzz.engines.spec import EngineError, EngineSpec, parse
@@ -43,12 +44,12 @@ class EngineInstall:
     def environment(self, parent: Mapping[str, str] = os.environ) -> dict[str, str]:
         """A child's whole environment: `parent` without ``unset``, with `env` and `pythonpath`.
 
-        A ``local`` engine keeps the rest, also what `parent` has on PYTHONPATH: its interpreter may need it.
+        One that runs in the user's interpreter keeps the rest, also what `parent` has on PYTHONPATH: it may be needed.
         The project itself is not on it: a worker appends the project to ``sys.path``, because a site-packages folder
         that holds the project may hold other versions of the engine's packages as well.
         """
         kept = {key: value for key, value in parent.items() if key not in self.record["unset"]} | self.env
-        if self.spec.local:
+        if self.spec.own_python:
             behind = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
             path = os.pathsep.join([*map(str, self.pythonpath), *behind])
             return kept | {"PYTHONPATH": path} if path else kept
@@ -73,6 +74,8 @@ def provision(
     """
     if spec.local:
         return _local(spec, python, device)
+    if spec.bundle is not None:
+        return _bundled(spec, python, device, Home.locate(home), progress)
     if python is not None:
         raise EngineError(f"--python goes with an engine that is local; {spec} has an interpreter of its own")
     if spec.path is not None:
@@ -206,6 +209,32 @@ def _local(spec: EngineSpec, python: Path | None, device: str) -> EngineInstall:
         )
     version = answer.removeprefix(FACTS).strip() if spec.path is None else None
     return EngineInstall(spec, there, roots, _env(spec, device), _record(spec, version, {}))
+
+
+def make_bundle(
+    specs: list[EngineSpec], python: str, out: Path, kernels: str | None = None, *, home: Path | None = None,
+    progress: Progress = lambda text, fraction: None,
+) -> bundle.Bundle:  # fmt: skip
+    """Provision published engines and pack them for an interpreter of another machine; see `pack.make`."""
+    if wrong := [str(spec) for spec in specs if spec.local or spec.path is not None]:
+        raise EngineError(f"{', '.join(wrong)} cannot be bundled: only published versions can")
+    place = Home.locate(home)
+    for spec in specs:
+        provision(spec, progress=progress, home=home)
+    pieces = {}
+    for spec in specs:
+        found = _pieces(place, spec)
+        pieces[str(spec)] = [found[kind] for kind in ("overlay", "pins", "base")]
+    return pack.make(pieces, python, out, place, kernels, progress)
+
+
+def _bundled(spec: EngineSpec, python: Path | None, device: str, place: Home, progress: Progress) -> EngineInstall:
+    there = Path(python or sys.executable).absolute()
+    folders = bundle.install(bundle.read(spec.bundle), spec, there, place, progress)
+    manifests = {name: layers.manifest(path) for name, path in folders.items()}
+    return EngineInstall(
+        spec, there, tuple(folders.values()), _env(spec, device), _record(spec, spec.version, manifests)
+    )
 
 
 def _env(spec: EngineSpec, device: str) -> dict[str, str]:

@@ -8,11 +8,13 @@ neither gives the names any behaviour: calling one raises `StubTouched`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import sys
 import types
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from fuzz.engines import closed
 
@@ -41,11 +43,16 @@ def install(stubs: Mapping[str, Sequence[str]], *, torchvision: bool = True) -> 
 
 
 def declare_torchvision_operators() -> None:
-    """Declare torchvision's operators unless its own compiled part is there or they were declared before."""
+    """Declare torchvision's operators unless its own compiled part loads or they were declared before."""
     import torch
 
     if _kept or hasattr(torch.ops.torchvision, "nms"):
         return
+    spec = importlib.util.find_spec("torchvision")
+    for compiled in Path(spec.origin).parent.glob("_C*.so") if spec and spec.origin else ():
+        with contextlib.suppress(OSError):  # built for another torch, or for one with CUDA
+            torch.ops.load_library(str(compiled))
+            return
     library = torch.library.Library("torchvision", "DEF")
     for schema in TORCHVISION_OPERATORS:
         library.define(schema)

@@ -35,13 +35,20 @@ class EngineError(Exception):
 class EngineSpec:
     """One engine: a published ``version``, a checkout at ``path``, or whatever an interpreter has (``local``).
 
-    A checkout that is ``local`` too runs in the user's own interpreter instead of a provisioned one.
+    A checkout that is ``local`` too, and a version from a ``bundle``, run in the user's own interpreter instead of a
+    provisioned one.
     """
 
     name: str
     version: str | None = None
     path: Path | None = None
     local: bool = False
+    bundle: Path | None = None
+
+    @property
+    def own_python(self) -> bool:
+        """True when it runs in the interpreter that ``--python`` names."""
+        return self.local or self.bundle is not None
 
     def __str__(self) -> str:
         if self.path is not None:

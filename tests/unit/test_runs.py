@@ -29,7 +29,7 @@ import fuzz.commands.options as options
 from fuzz.engines.spec import EngineSpec
 from fuzz import adapter
 import fuzz.commands.fuzz as command
-command.read_engine = lambda text, python: EngineSpec("fake", version="1.0")
+command.read_engine = lambda *_: EngineSpec("fake", version="1.0")
 from fuzz.cli import main
 main()
 """

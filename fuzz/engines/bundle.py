@@ -1,0 +1,155 @@
+"""A folder from which an interpreter that has torch runs an engine, without a network.
+
+It holds the pieces of provisioned engines (see `layers`), each as one archive, with the packages for the Python of the
+runner, and a manifest with their hashes. Left out is what has to fit the runner's GPU: torch, and the torchvision,
+triton and NumPy that fit it. Compiled kernels are pieces that may be taken away. `pack` makes one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from fuzz.engines import layers, tools
+from fuzz.engines.home import Home, Progress
+from fuzz.engines.spec import EngineError, EngineSpec, parse
+
+FILE = "manifest.json"
+VERSION = 1
+RUNNER_HAS = ("torch", "torchvision", "triton", "numpy")
+ASK_DEADLINE_S = 120  # it imports nothing, but a machine that just started reads its disk slowly
+ASK = """
+import importlib.metadata as m, json, sys
+have = {}
+for name in sys.argv[1:]:
+    try: have[name] = m.version(name)
+    except m.PackageNotFoundError: pass
+print("SPECORACLE-HAS " + json.dumps([".".join(map(str, sys.version_info[:2])), have]))
+"""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One archive: ``file`` in the bundle's folder, with its ``sha256``; an ``optional`` one may be missing there."""
+
+    name: str
+    file: str
+    sha256: str
+    optional: bool = False
+    torch: str | None = None  # the release that compiled code in it was built for
+
+    @property
+    def folder(self) -> str:
+        return f"bundled-{self.name}-{self.sha256[:10]}"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a manifest says: the Python it is for, and the pieces of each engine in the order of PYTHONPATH."""
+
+    path: Path
+    python: str
+    engines: dict[str, tuple[Piece, ...]]
+
+    def spec(self, text: str) -> EngineSpec:
+        """The engine meant by ``--engine``; a bare name is the one version that is in here. Raises `EngineError`."""
+        named = [spec for spec in self.engines if spec == text.strip() or spec.partition("==")[0] == text.strip()]
+        if len(named) != 1:
+            raise EngineError(f"--engine {text} names {len(named) or 'none'} of what {self.path} has: {self._have}")
+        return parse(named[0])
+
+    @property
+    def _have(self) -> str:
+        return ", ".join(self.engines)
+
+
+def read(path: Path) -> Bundle:
+    """The bundle in a folder. Raises `EngineError` where none is, or one of another layout."""
+    try:
+        data = json.loads((path / FILE).read_text(encoding="utf-8"))
+        if data["bundle_version"] != VERSION:
+            raise EngineError(f"--bundle {path} has another layout ({data['bundle_version']}): make it again")
+        known = {name: Piece(**values) for name, values in data["pieces"].items()}
+        for piece in known.values():
+            if not re.fullmatch(r"[\w.-]+", piece.name + piece.file) or not re.fullmatch("[0-9a-f]{64}", piece.sha256):
+                raise ValueError(f"{piece.file} with {piece.sha256}")
+        engines = {str(parse(spec)): tuple(known[name] for name in names) for spec, names in data["engines"].items()}
+        return Bundle(path, data["python"], engines)
+    except OSError as error:
+        raise EngineError(
+            f"--bundle {path}: no {FILE} there ({error.strerror}); `specoracle engines bundle` makes one"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineError(f"--bundle {path}: {FILE} is damaged ({type(error).__name__}: {error})") from None
+
+
+def install(bundle: Bundle, spec: EngineSpec, python: Path, place: Home, progress: Progress) -> dict[str, Path]:
+    """Check `python`, unpack what is not unpacked yet, and return piece -> folder in the order of PYTHONPATH. Raises
+    `EngineError`."""
+    version, have = _ask(python)
+    if version != bundle.python:
+        raise EngineError(f"--bundle {bundle.path} is for Python {bundle.python}, --python {python} is {version}")
+    if lacking := [name for name in RUNNER_HAS if name not in have]:
+        raise EngineError(f"--python {python} has no {', '.join(lacking)}; a bundle brings everything but these")
+    folders = {}
+    for piece in bundle.engines[str(spec)]:
+        if piece.optional and not (bundle.path / piece.file).exists():
+            progress(f"{piece.file} is not in the bundle: kernels in it are not run", None)
+        elif piece.torch and not have["torch"].startswith(f"{piece.torch}."):
+            progress(f"{piece.file} was built for torch {piece.torch}, not for {have['torch']}: it is left out", None)
+        else:
+            folders[piece.name] = _unpacked(bundle, piece, place, progress)
+    return folders
+
+
+def _unpacked(bundle: Bundle, piece: Piece, place: Home, progress: Progress) -> Path:
+    archive = bundle.path / piece.file
+
+    def build(staging: Path, progress: Progress) -> dict:
+        try:
+            if sha256(archive) != piece.sha256:
+                raise EngineError(f"{archive} is not what the manifest says: copy the bundle again")
+            _unpack(archive, staging)
+        except (FileNotFoundError, PermissionError) as error:
+            raise EngineError(f"{archive} cannot be read: {error.strerror}") from None
+        return {"sha256": piece.sha256}
+
+    layer = layers.Layer(f"{piece.name} of the bundle", place.layers / piece.folder, 500_000_000, build)
+    if layer.whole() is None:
+        with place.writing(progress):
+            layers.ensure(layer, place, progress)
+    return layer.path
+
+
+def _ask(python: Path) -> tuple[str, dict[str, str]]:
+    """Its Python version, and which of `RUNNER_HAS` it has."""
+    try:
+        lines = tools.run([python, "-c", ASK, *RUNNER_HAS], deadline_s=ASK_DEADLINE_S)
+        answer = next(line for line in lines if line.startswith("SPECORACLE-HAS "))
+        version, have = json.loads(answer.partition(" ")[2])
+        return version, have
+    except (OSError, StopIteration, ValueError, tools.ToolFailed) as error:
+        raise EngineError(f"--python {python} does not answer as Python does: {error}") from None
+
+
+def sha256(file: Path) -> str:
+    """Of a file's bytes."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _unpack(archive: Path, into: Path) -> None:
+    """Plain files below `into` and nothing else, also where this Python has no filter for it. Raises `EngineError`."""
+    with tarfile.open(archive, "r:xz") as file:
+        members = file.getmembers()
+        for member in members:
+            name = PurePosixPath(member.name)
+            if not member.isreg() or name.is_absolute() or ".." in name.parts:
+                raise EngineError(
+                    f"{archive} holds {member.name!r}, which is no plain file of its own: nothing is unpacked"
+                )
+        file.extractall(into, members, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))

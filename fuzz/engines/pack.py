@@ -1,0 +1,162 @@
+"""Makes a bundle (see `bundle`) from the pieces of provisioned engines.
+
+An engine's own folder is packed as it is; the packages beside it are fetched once more, for the Python of the runner,
+without what has to fit its GPU. A bundle is made whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.engines import imports, layers, tools
+from fuzz.engines.bundle import FILE, RUNNER_HAS, VERSION, Bundle, Piece, read, sha256
+from fuzz.engines.home import Home, Progress
+from fuzz.engines.spec import EngineError, EngineSpec, parse
+
+PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (35, 34, 31, 28, 27, 24, 17, 12, 5)]
+PLATFORMS += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
+
+
+def make(
+    pieces: dict[str, list[layers.Layer]],
+    python: str,
+    out: Path,
+    place: Home,
+    kernels: str | None = None,
+    progress: Progress = lambda text, fraction: None,
+) -> Bundle:
+    """Write a bundle into the new folder `out`. `pieces` maps an engine's spec to its provisioned layers, the first in
+    PYTHONPATH first; `kernels` is the GPU architecture, such as ``sm90``, whose compiled kernels go in too. Raises
+    `EngineError`."""
+    if not re.fullmatch(r"3\.\d+", python):
+        raise EngineError(f"--python-version {python}: write it like 3.12")
+    if os.path.lexists(out):
+        raise EngineError(f"--out {out} exists already: name a new folder")
+    made: dict[str, Piece] = {}
+    engines: dict[str, list[str]] = {}
+    try:
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out.absolute().parent) as scratch:
+            staging = Path(scratch) / "made"
+            staging.mkdir()
+            todo = [(spec, _sources(parse(spec), each, python, place, kernels)) for spec, each in pieces.items()]
+            total = sum(len(sources) for _, sources in todo)
+            for spec, sources in todo:
+                for source in sources:
+                    progress(f"packing {source.name}", len(made) / total)
+                    if source.name not in made:
+                        made[source.name] = source.pack(staging, Path(scratch))
+                engines[spec] = [s.name for s in sources if made[s.name].sha256]
+            data = {
+                "bundle_version": VERSION, "python": python, "platform": "linux x86_64", "runner_has": RUNNER_HAS,
+                "engines": engines,
+                "pieces": {p.name: vars(p) for p in made.values() if p.sha256},
+            }  # fmt: skip
+            (staging / FILE).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            os.replace(staging, out)
+    except OSError as error:
+        raise EngineError(f"--out {out} cannot be written: {error.strerror or error}") from error
+    return read(out)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A piece to be packed: ``fill`` makes its folder from an empty one, or names one that is there."""
+
+    name: str
+    fill: Callable[[Path], Path]
+    optional: bool = False
+    torch: str | None = None
+
+    def pack(self, staging: Path, scratch: Path) -> Piece:
+        folder = scratch / self.name
+        folder.mkdir()
+        file = staging / f"{self.name}.tar.xz"
+        count = packed(self.fill(folder), file)
+        shutil.rmtree(folder)
+        if not count:  # a lock may name nothing that the runner lacks
+            file.unlink()
+            return Piece(self.name, file.name, "")
+        return Piece(self.name, file.name, sha256(file), self.optional, self.torch)
+
+
+def _sources(
+    spec: EngineSpec, parts: list[layers.Layer], python: str, place: Home, kernels: str | None
+) -> list[_Source]:
+    """The engine's own folder as it is, then the packages beside it, fetched for the runner's Python."""
+    engine, *packages = parts
+    table = imports.load(spec.name)
+    made = [_Source(f"{spec.name}-{spec.version}", lambda _: engine.path)]
+    for row in table.kernels(spec.version) if kernels else ():
+        name = f"{row['distribution']}-{row['version']}-{kernels}"
+        made.append(_Source(name, _wheel(row, python, place, kernels), optional=True, torch=row.get("torch")))
+    return made + [
+        _Source(each.facts["lock"].removesuffix(".txt"), _packages(each, python, place)) for each in packages
+    ]
+
+
+def _packages(layer: layers.Layer, python: str, place: Home) -> Callable[[Path], Path]:
+    def fill(folder: Path) -> Path:
+        lines = (imports.LOCKS / layer.facts["lock"]).read_text(encoding="utf-8").splitlines()
+        wanted = [line for line in lines if line.partition("==")[0] not in RUNNER_HAS and not line.startswith("#")]
+        lock = folder.with_suffix(".lock")
+        lock.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+        _pip(place, python, [*layers.INSTALL, "--target", folder, "-r", lock], layer.title)
+        shutil.rmtree(folder / "bin", ignore_errors=True)
+        return folder
+
+    return fill
+
+
+def _wheel(row: dict, python: str, place: Home, architecture: str) -> Callable[[Path], Path]:
+    """The members of a published wheel that its row keeps."""
+
+    def fill(folder: Path) -> Path:
+        fetched = folder.with_suffix(".wheel")
+        package = f"{row['distribution']}=={row['version']}"
+        _pip(place, python, ["download", "--progress-bar", "off", "--dest", fetched, package], package)
+        keep = [pattern.format(architecture=architecture) for pattern in row["keep"]]
+        with zipfile.ZipFile(next(fetched.glob("*.whl"))) as archive:
+            names = [n for n in archive.namelist() if any(fnmatch.fnmatchcase(n, pattern) for pattern in keep)]
+            archive.extractall(folder, names)
+        shutil.rmtree(fetched)
+        if row.get("compiled") and not any(name.endswith(".so") for name in names):
+            raise EngineError(f"{package} has no compiled kernels for {architecture}")
+        return folder
+
+    return fill
+
+
+def _pip(place: Home, python: str, arguments: list, title: str) -> None:
+    target = [part for platform in PLATFORMS for part in ("--platform", platform)]
+    target += ["--python-version", python, "--implementation", "cp"]
+    try:
+        layers.pip(place, [arguments[0], *layers.WHEELS_ALONE, *target, *arguments[1:]], lambda line: None)
+    except tools.ToolFailed as failure:
+        raise tools.explain(failure, f"{title} for Python {python}", place.root) from None
+
+
+def packed(folder: Path, file: Path) -> int:
+    """Pack a folder without byte code and our own manifest, the same bytes for the same files; returns how many."""
+    names = sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".pyc" and path.name != layers.MANIFEST
+    )
+    with tarfile.open(file, "w:xz") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = (folder / name).stat().st_size
+            with (folder / name).open("rb") as stream:
+                archive.addfile(member, stream)
+    return len(names)
