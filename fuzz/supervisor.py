@@ -5,8 +5,9 @@ worker with it, and the verdict goes to the case that was in flight. The
 mechanism: one zygote per engine (it imported the engine once) forks a worker on
 request; the supervisor talks to the worker over a socket with a deadline, asks a
 silent one for its stack, kills it and forks the next. With a GPU the zygote is
-the worker, because CUDA does not survive a fork. What it cannot prevent: code
-that damages files or the machine itself.
+the worker, because CUDA does not survive a fork; a spare one imports the engine
+meanwhile, so that a death costs milliseconds there too. What it cannot prevent:
+code that damages files or the machine itself.
 """
 
 from __future__ import annotations
@@ -88,6 +89,15 @@ class Hung:
     stack: str
 
 
+@dataclass(frozen=True)
+class _Zygote:
+    """A process that imports the engine, or has done so."""
+
+    process: subprocess.Popen
+    control: socket.socket
+    log: Path
+
+
 class Session:
     """One engine, its zygote and the current worker. Use as a context manager."""
 
@@ -100,10 +110,12 @@ class Session:
         except OSError as error:
             raise SessionError(f"no temporary folder can be made ({error.strerror}); set TMPDIR to one") from None
         self._zygote: subprocess.Popen | None = None
+        self._spare: _Zygote | None = None
+        self._spawned = 0
+        self._quarantine: str | None = None
         self._control: socket.socket | None = None
         self._worker: socket.socket | None = None
         self._pid = 0
-        self._log = Path(self._folder.name) / "zygote.log"
         self.ready: dict[str, Any] = {}
 
     def __enter__(self) -> Session:
@@ -114,29 +126,51 @@ class Session:
         self.close()
 
     def start(self) -> None:
-        """Start the interpreter and import the engine. Raises SessionError."""
+        """Start the interpreter and import the engine, or take the spare that has done
+        so. Raises SessionError."""
+        if self._quarantine:
+            raise SessionError(self._quarantine)
+        spare, self._spare = self._spare, None
+        try:
+            self._take(spare or self._spawn())
+        except SessionError:
+            if spare is None:
+                raise
+            self._take(self._spawn())  # what befell the spare, such as memory that was short, may have passed
+        if self.direct:
+            self._spare = self._spawn()
+
+    def _spawn(self) -> _Zygote:
+        """Start a process and tell it what to import; its answer is not waited for."""
         ours, theirs = socket.socketpair()
+        self._spawned += 1
+        log = Path(self._folder.name) / f"zygote-{self._spawned}.log"
         env = {**self.launch.env, "PYTHONPATH": self._python_path()}
         command = [self.launch.python, "-m", "fuzz.worker.zygote", str(theirs.fileno())]
         try:
-            self._zygote = subprocess.Popen(
+            process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=env, start_new_session=True, cwd=self._folder.name,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log.open("ab"),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log.open("ab"),
             )  # fmt: skip
         except OSError as error:
             raise SessionError(f"cannot start {self.launch.python}: {error.strerror}") from None
         theirs.close()
-        self._control = ours
         hello = {
             "engine": self.launch.engine, "version": self.launch.version, "device": self.launch.device,
-            "direct": self.direct, "log": str(self._log), "stubs": self.launch.stubs,
+            "direct": self.direct, "log": str(log), "stubs": self.launch.stubs,
             "targets": list(self.launch.targets), "modules": list(self.launch.modules), "torch": self.launch.torch,
             "shims": self.launch.shims,
         }  # fmt: skip
         ours.settimeout(START_DEADLINE_S)
-        try:
+        with contextlib.suppress(wire.Closed):  # it is dead already: whoever takes it reads the same
             wire.send(ours, hello)
-            self.ready = wire.receive(ours)
+        return _Zygote(process, ours, log)
+
+    def _take(self, zygote: _Zygote) -> None:
+        """Wait until it has imported the engine and make it this session's own."""
+        self._zygote, self._control, self._log = zygote.process, zygote.control, zygote.log
+        try:
+            self.ready = wire.receive(self._control)
         except TimeoutError:
             self._end_group()
             what = f"was silent for {START_DEADLINE_S:.0f} s"
@@ -163,13 +197,16 @@ class Session:
 
     def close(self) -> None:
         """End the worker and the zygote, whatever state they are in."""
-        for sock in (self._worker, self._control):
+        spare, self._spare = self._spare, None
+        for sock in (self._worker, self._control, spare and spare.control):
             if sock is not None:
                 sock.close()
         self._worker = self._control = None
         try:
             self._end_group(patience_s=2.0)
         finally:
+            if spare is not None:
+                self._kill(spare.process)
             self._folder.cleanup()
 
     def _end_group(self, patience_s: float = 0.0) -> int | None:
@@ -182,9 +219,23 @@ class Session:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 zygote.wait(timeout=patience_s)
         finally:  # a second Ctrl-C may end the wait; nobody is left behind all the same
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(zygote.pid, signal.SIGKILL)
-        return zygote.wait()
+            status = self._kill(zygote)
+        return status
+
+    def _kill(self, process: subprocess.Popen) -> int | None:
+        """Kill a process group and return its leader's exit status. One that does not even
+        end then sits in a driver call: its device is in quarantine, nothing new is started
+        there, and ``None`` is returned."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            return process.wait(timeout=REAP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._quarantine = (
+                f"{self.launch.device} hangs: process {process.pid} was killed and has not ended after "
+                f"{REAP_DEADLINE_S:.0f} s, so nothing more is run there"
+            )
+            return None
 
     def call(self, request: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | Died | Hung:
         """Send one request to the worker and wait for its answer, its death or
@@ -259,7 +310,7 @@ class Session:
             return self._end_group(patience_s=REAP_DEADLINE_S)
         self._control.settimeout(REAP_DEADLINE_S)
         try:
-            socket.send_fds(self._control, [b"r"], [0])
+            self._control.sendall(b"r")  # no descriptor goes with it: the zygote would keep it open
             wire.send(self._control, {"op": "reap", "pid": self._pid})
             return wire.receive(self._control)["exit"]
         except (OSError, wire.Closed, wire.WireError):

@@ -22,7 +22,7 @@ from oracle.commit.checkpoint_steps import closed_form
 FAULTS = {
     1001: "exit", 1002: "segfault", 1003: "kill", 1004: "hang", 1005: "garbage", 1006: "flood", 1007: "harness",
     1008: "stub", 1009: "memory", 1010: "path", 1011: "wrong", 1012: "swallowed_stub", 1013: "flaky",
-    1014: "device", 1015: "device_of_ours",
+    1014: "device", 1015: "device_of_ours", 1016: "stopped", 1017: "deaf", 1018: "busy",
 }  # fmt: skip
 
 
@@ -75,6 +75,13 @@ def misbehaves(engine: Any, case: Any) -> dict[str, Any]:
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "hang":
         time.sleep(3600)
+    if fault == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if fault == "deaf":  # as in a driver call that never returns: no signal but SIGKILL reaches it
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        time.sleep(3600)
+    while fault == "busy":
+        pass
     if fault == "garbage":
         for fd in range(3, 64):
             try:

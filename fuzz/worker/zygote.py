@@ -43,6 +43,7 @@ def main() -> None:
         raise
     wire.send(control, ready)
     if hello["direct"]:
+        die_with_parent()  # in a kernel that never ends it would not see its socket close
         faulthandler.register(STACK_SIGNAL, all_threads=True)
         serve(control, engine, adapters)
     else:
