@@ -89,7 +89,9 @@ class Engine:
 
 
 def location(found: Any) -> str | None:
-    """``package/module.py:line`` of a function, method or Triton kernel."""
+    """``package/module.py:line`` of a function, method or Triton kernel; a module has none."""
+    if inspect.ismodule(found):
+        return None
     function = inspect.unwrap(getattr(found, "fn", found))
     code = getattr(function, "__code__", None)
     if code is None:

@@ -23,7 +23,7 @@ from fuzz.engines.sglang.outputs import needs_cuda
 from fuzz.engines.sglang.settings import settings
 from fuzz.engines.sglang.tree_sampling import CONTRACT, PATH_FIELDS, observed, repeats
 
-NEEDS = ("settings.config", "sampling.eagle", "sampling.eagle_module")
+NEEDS = ("settings.config", "sampling.eagle", "sampling.eagle_module", "sampling.headers")
 KERNEL = "tree_speculative_sampling_target_only"
 RENORMALISE = ("top_k_renorm_prob", "top_p_renorm_prob")
 

@@ -96,7 +96,7 @@ def call(engine: Any, case: Any, kernel: Any) -> dict[str, Any]:
 
 
 @adapter(contract=CONTRACT, module="sampling", symbol="tree_speculative_sampling_target_only",
-         observes=(*PATH_FIELDS, "outside_writes"), needs=("sampling.tree_jit",), execution="triton",
+         observes=(*PATH_FIELDS, "outside_writes"), needs=("sampling.tree_jit", "sampling.headers"), execution="triton",
          accepts=repeats)  # fmt: skip
 def kernel_jit(engine: Any, case: Any) -> dict[str, Any]:
     """The kernel that is compiled from the engine's sources when it is first called."""
