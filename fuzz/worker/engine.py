@@ -113,4 +113,6 @@ def resolve(path: str) -> Any:
             found = getattr(found, name)
         except AttributeError:
             raise Unsupported(f"symbol {path} is missing") from None
+        except Exception as error:  # a package may import its parts when they are asked for
+            raise Unsupported(f"symbol {path}: {type(error).__name__}: {str(error)[:300]}") from error
     return found
