@@ -52,11 +52,14 @@ def test_the_commands_of_a_page_print_what_is_shown(tmp_path, name):
     documents.run((ROOT / "docs" / name).read_text(encoding="utf-8"), tmp_path, timeout_s=600)
 
 
-def test_the_commands_of_the_example_workflow_exist():
-    text = (ROOT / "examples" / "github-actions" / "specoracle.yml").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("file", "count"), [("specoracle.yml", 4), ("specoracle-gpu.yml", 5)])
+def test_the_commands_of_the_example_workflows_exist(file, count):
+    text = (ROOT / "examples" / "github-actions" / file).read_text(encoding="utf-8").replace("\\\n", "")
     lines = re.findall(r"^\s*(?:run: )?specoracle (.*)$", text, re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == count
     for line in lines:
-        name, *arguments = shlex.split(re.sub(r"\$\{\{.*?\}\}", "--strict", line).replace("$GITHUB_RUN_NUMBER", "1"))
+        line = re.sub(r"\$\{\{.*?\}\}", "--strict", line).replace("$GITHUB_RUN_NUMBER", "1")
+        name, *arguments = shlex.split(line.replace("$PYTHON_VERSION", "3.12").replace("$PYTHON", sys.executable))
+        group, name = (cli.commands[name], arguments.pop(0)) if name == "engines" else (cli, name)
         with contextlib.suppress(click.exceptions.Exit):
-            cli.commands[name].make_context(name, arguments, resilient_parsing=False)
+            group.commands[name].make_context(name, arguments, resilient_parsing=False)
