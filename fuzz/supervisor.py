@@ -29,6 +29,7 @@ PROJECT_ROOT = Path(__file__).parents[1]
 WORKER_PACKAGES = ("fuzz", "oracle")
 START_DEADLINE_S = 180.0  # an engine import takes 10 to 18 s on an idle core
 REAP_DEADLINE_S = 5.0  # a zygote that does not say how its worker ended is lost as well
+END_DEADLINE_S = 30.0  # a killed process may have 100 GB to give back
 CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
 STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
 LOG_TAIL_BYTES = 4000
@@ -223,18 +224,19 @@ class Session:
         return status
 
     def _kill(self, process: subprocess.Popen) -> int | None:
-        """Kill a process group and return its leader's exit status. One that does not even
-        end then sits in a driver call: its device is in quarantine, nothing new is started
+        """Kill a process group and return its leader's exit status. With a GPU, one that does not
+        even end then sits in a driver call: its device is in quarantine, nothing new is started
         there, and ``None`` is returned."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         try:
-            return process.wait(timeout=REAP_DEADLINE_S)
+            return process.wait(timeout=END_DEADLINE_S)
         except subprocess.TimeoutExpired:
-            self._quarantine = (
-                f"{self.launch.device} hangs: process {process.pid} was killed and has not ended after "
-                f"{REAP_DEADLINE_S:.0f} s, so nothing more is run there"
-            )
+            if self.direct:
+                self._quarantine = (
+                    f"{self.launch.device} hangs: process {process.pid} was killed and has not ended after "
+                    f"{END_DEADLINE_S:.0f} s, so nothing more is run there"
+                )
             return None
 
     def call(self, request: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | Died | Hung:

@@ -105,6 +105,7 @@ def test_a_spare_that_is_stopped_does_not_outlive_its_session():
 def test_a_process_that_cannot_be_killed_puts_its_device_in_quarantine(monkeypatch):
     """As one does that sits in a driver call: nothing more is started there, and nothing is waited for."""
     monkeypatch.setattr(supervisor, "REAP_DEADLINE_S", 0.1)
+    monkeypatch.setattr(supervisor, "END_DEADLINE_S", 0.1)
     kill = os.killpg
     with started(direct=True) as session:
         assert shown(session, None).kind is Kind.AGREE
