@@ -5,8 +5,9 @@ slice is a raw seeded sweep (volume) or a Hypothesis run (structure); both feed
 the same judge. A red verdict of a new identity is reproduced in fresh processes,
 shrunk with the same identity, checked against a sibling that agrees, and frozen.
 
-A shard is a pure function of (targets, seed, engine): the sequence of cases that
-a target is shown is fixed by the seed, and the budget decides how far it gets.
+A part of a campaign (see `shard`) is a pure function of (targets, seed, engine): the
+sequence of cases that a target is shown is fixed by the seed, and the budget decides
+how far it gets.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fuzz.executor import OUTSIDE_DOMAIN, prepare, send
 from fuzz.frozen import ENGINE, CorpusError
 from fuzz.known import Known
 from fuzz.presentation import Presentation
+from fuzz.shard import Shard
 from fuzz.shrink import MAX_SECONDS
 from fuzz.strategies.case import shown_case
 from fuzz.strategies.source import RandomSource, drawn_by_hypothesis
@@ -47,12 +49,14 @@ STOP_AFTER_OUTSIDE = 10_000  # consecutive draws outside a target's domain: they
 
 @dataclass(frozen=True)
 class Options:
-    """What bounds a campaign. ``max_examples`` is per target."""
+    """What bounds a campaign. ``max_examples`` is per target; targets and seed are those of
+    the whole of which this is the ``shard``."""
 
     seed: int = 0
     max_seconds: float = 60.0
     max_examples: int | None = None
     continue_on_failure: bool = False
+    shard: Shard = Shard()
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class Campaign:
         on_progress: Callable[[Campaign], None] = lambda campaign: None,
     ):
         self.session, self.options, self.events, self.known = session, options, events, known
+        adapters, self.seed = options.shard.share(adapters, options.seed)
         self.states = [TargetState(a) for a in adapters]
         self.on_progress = on_progress
         self.slice_s = min(SLICE_S, options.max_seconds / (ROUNDS * max(len(adapters), 1)))
@@ -182,7 +187,7 @@ class Campaign:
             slice_s = self.slice_s if state.executed else SLICE_S
             if state.done or self._over() or time.monotonic() - began >= slice_s:
                 return
-            source = RandomSource(f"{self.options.seed}:{state.adapter.id}:{state.raw}")
+            source = RandomSource(f"{self.seed}:{state.adapter.id}:{state.raw}")
             state.raw += 1
             case, how = build(source)
             self._one(state, case, how, source.choices)
@@ -197,7 +202,7 @@ class Campaign:
         set_hypothesis_home_dir(self.events.out / "examples")
         state.hypothesis_runs += 1
 
-        @hypothesis.seed(f"{self.options.seed}:{state.adapter.id}:hypothesis:{state.hypothesis_runs}")
+        @hypothesis.seed(f"{self.seed}:{state.adapter.id}:hypothesis:{state.hypothesis_runs}")
         @hypothesis.settings(
             max_examples=max(1, min(HYPOTHESIS_EXAMPLES, self._left(state))),
             phases=(Phase.reuse, Phase.generate),
@@ -308,7 +313,7 @@ class Campaign:
             **where,
             "device": self.session.ready.get("device", "cpu"),
             "date": time.strftime("%Y-%m-%d"),
-            "seed": self.options.seed,
+            "seed": self.seed,
             "identity": str(belief.verdict.identity),
             **more,
         }

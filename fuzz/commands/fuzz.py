@@ -18,6 +18,7 @@ from fuzz.believe import words_for
 from fuzz.campaign import Campaign, Found, Options, TargetState
 from fuzz.commands.options import (
     Duration,
+    ShardParam,
     corpus_option,
     engine_options,
     engine_words,
@@ -47,13 +48,16 @@ from oracle import contracts, explain
 @seed_option
 @click.option("--max-time", type=Duration(), default="60s", show_default=True, help="Time to fuzz, such as 30m.")
 @click.option("--max-examples", type=click.IntRange(min=1), help="Cases per target at most.")
+@click.option(
+    "--shard", type=ShardParam(), default="1/1", show_default=True, help="One part of a campaign that several run."
+)
 @click.option("--continue-on-failure", is_flag=True, help="Go on with a target after its first new divergence.")
 @click.option(
     "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
 )
 def fuzz(
     engine, target, contract, device, python, bundle, offline, corpus, out, seed, max_time, max_examples,
-    continue_on_failure, against,
+    shard, continue_on_failure, against,
 ) -> None:  # fmt: skip
     """Look for divergences on fresh inputs, shrink and freeze them.
 
@@ -61,7 +65,7 @@ def fuzz(
     them is a find, and says which side the reference takes; one in which both are legal
     is reported and not red.
     """
-    options = Options(seed, max_time, max_examples, continue_on_failure)
+    options = Options(seed, max_time, max_examples, continue_on_failure, shard)
     if against is not None:
         sides = read_sides(engine, against, python, bundle)
         sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options))
@@ -116,6 +120,7 @@ def _run(
 ) -> int:  # fmt: skip
     """Run the campaign, print, write the last event and return the exit code."""
     bounds = {"seed": options.seed, "max_seconds": options.max_seconds, "max_examples": options.max_examples}
+    bounds |= {"shard": str(options.shard)} if options.shard.count > 1 else {}
     run_started(events, session, "fuzz", **bounds, **values)
     with Display("fuzz") as display:
         campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
@@ -172,8 +177,9 @@ def _print(campaign: Campaign, title: str, again: str) -> None:
     replay."""
     launch = campaign.session.launch
     width = max(len(s.adapter.id) for s in campaign.states)
-    seed, seconds = campaign.options.seed, campaign.elapsed_s
-    click.echo(f"\n{title} on {launch.device}, seed {seed}, {seconds:.0f} s")
+    options, seconds = campaign.options, campaign.elapsed_s
+    part = f", part {options.shard}" if options.shard.count > 1 else ""
+    click.echo(f"\n{title} on {launch.device}, seed {options.seed}{part}, {seconds:.0f} s")
     for s in campaign.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:

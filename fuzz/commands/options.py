@@ -18,6 +18,7 @@ from fuzz.engines.bundle import read as read_bundle
 from fuzz.engines.imports import ENGINES
 from fuzz.engines.spec import EngineSpec, parse
 from fuzz.events import FILE as EVENTS_FILE
+from fuzz.shard import Shard
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
@@ -34,6 +35,20 @@ class Duration(click.ParamType):
         if not match or float(match[1]) == 0:
             self.fail(f"{value!r} is not a time above zero like 60s, 30m or 2h", param, ctx)
         return float(match[1]) * UNITS_S[match[2]]
+
+
+class ShardParam(click.ParamType):
+    """A part such as ``2/4``."""
+
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        if isinstance(value, Shard):
+            return value
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value)
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            self.fail(f"{value!r} is no part like 1/4, 2/4 ... 4/4", param, ctx)
+        return Shard(int(match[1]), int(match[2]))
 
 
 def check_device(ctx: click.Context, param: click.Parameter, value: str) -> str:
