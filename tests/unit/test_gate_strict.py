@@ -28,7 +28,7 @@ ENTRY = {
 def gate(tmp_path, monkeypatch):
     """Run a gate of the fake engine over two cases, one of which shows its bug; returns
     exit code, output and the run's folder."""
-    monkeypatch.setattr(command, "read_engines", lambda texts, python: [EngineSpec("fake", version="1.0")])
+    monkeypatch.setattr(command, "read_engines", lambda *_: [EngineSpec("fake", version="1.0")])
     monkeypatch.setattr(command, "provisioned", lambda *_: fake_launch())
     corpus = tmp_path / "corpus"
     (corpus / CONTRACT).mkdir(parents=True)
