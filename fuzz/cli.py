@@ -81,31 +81,39 @@ def main() -> None:
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
     interrupt.listen()
     try:
-        code = cli.main(standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        code = _command()
+    except KeyboardInterrupt:  # another one, while the first was being said
         code = EXIT_INTERRUPTED
+    finally:
+        interrupt.deafen()
+    sys.exit(code)
+
+
+def _command() -> int:
+    """Run the command and return its exit code."""
+    try:
+        return cli.main(standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
-        code = error.exit_code
+        return error.exit_code
     except EngineError as error:
         click.echo(f"error: {error}", err=True)
-        code = error.exit_code
+        return error.exit_code
     except (AdapterError, CorpusError, EventsError, SessionError, InvalidCase) as error:
         click.echo(f"error: {error}", err=True)
-        code = EXIT_USAGE
+        return EXIT_USAGE
     except SystemExit as end:
         if not _of_a_command(end.__traceback__):  # foreign code ended the run: nothing is known, so no pass
             traceback.print_exc()
             click.echo("error: the run was ended by code that is not its own; see the lines above", err=True)
-            sys.exit(EXIT_HARNESS)
+            return EXIT_HARNESS
         raise
-    except Exception:
-        if interrupt.heard():
+    except (KeyboardInterrupt, Exception) as error:
+        # click makes Abort of a Ctrl-C, and of an end of file, which is nobody's wish
+        aborted = isinstance(error, click.exceptions.Abort) and not isinstance(error.__cause__, EOFError)
+        if aborted or isinstance(error, KeyboardInterrupt) or interrupt.heard():
             click.echo("interrupted", err=True)
-            code = EXIT_INTERRUPTED
-        else:
-            traceback.print_exc()
-            click.echo("error: this is a fault of specoracle itself; please report it with the lines above", err=True)
-            code = EXIT_HARNESS
-    sys.exit(code or 0)
+            return EXIT_INTERRUPTED
+        traceback.print_exc()
+        click.echo("error: this is a fault of specoracle itself; please report it with the lines above", err=True)
+        return EXIT_HARNESS

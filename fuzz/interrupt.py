@@ -12,16 +12,23 @@ import signal
 import sys
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _heard = False
 
 
 def listen() -> None:
     """From here on SIGINT, SIGTERM and SIGHUP end the run: everything written, nothing left.
     One that whoever started us had ignored stays so (``nohup`` does that)."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _hear)
     sys.unraisablehook = _unraisable
+
+
+def deafen() -> None:
+    """The exit code stands: nothing that comes now may replace it by a signal's."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def heard() -> bool:

@@ -85,7 +85,7 @@ def _engine(root: ElementTree.Element, events: list[dict[str, Any]], several: bo
     for contract in sorted({*by_contract, *swept}):
         suite = ElementTree.SubElement(root, "testsuite", name=clean(engine + contract))
         properties = ElementTree.SubElement(suite, "properties")
-        for key in ("engine", "version", "device", "seed"):
+        for key in ("engine", "version", "device", "seed", "shard"):
             if key in run:
                 _property(properties, key, run[key])
         counts = [

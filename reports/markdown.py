@@ -78,7 +78,9 @@ def _engines(view: View) -> list[str]:
 def _about(run: Run) -> str:
     how = "killed" if run.finished is None else f"exit {run.finished.get('exit')}"
     what = [str(run.started.get("command", "run"))]
-    what += [f"{name} {run.started[name]}" for name in ("against", "seed") if run.started.get(name) is not None]
+    what += [
+        f"{name} {run.started[name]}" for name in ("against", "seed", "shard") if run.started.get(name) is not None
+    ]
     return f"{' '.join(what)}, {how}"
 
 

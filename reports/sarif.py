@@ -71,7 +71,7 @@ def _command(run: Run) -> str:
 
 
 def _about(run: Run) -> dict[str, str]:
-    names = ("command", "against", "seed", "corpus", "time")
+    names = ("command", "against", "seed", "shard", "corpus", "time")
     return {name: one_line(run.started[name], 200) for name in names if run.started.get(name) is not None}
 
 

@@ -28,6 +28,7 @@ from fuzz.commands.options import (
     read_sides,
     read_targets,
     seed_option,
+    where_words,
 )
 from fuzz.commands.runs import counted, ending, run_finished, run_started
 from fuzz.commands.session import open_session, provisioned, started
@@ -105,7 +106,7 @@ def _against(
         runs = [set(support.expected(corpus, s.launch.engine, s.launch.version, device)) for s in sessions]
         listed = [p.adapter.id for p in chosen if all(a.id in r for a, r in zip((p.left, p.right), runs * 2))]
         sides = Sides(sessions[0], sessions[-1], chosen)
-        again = f"--device {device}" if device != "cpu" else ""
+        again = where_words(left, device, python)
         title = f"{_name(sessions[0])} against {_name(sessions[-1]) if right else against}"
         return _run(sides, [p.adapter for p in chosen], options, events, [], listed, title, again, against=against)
 

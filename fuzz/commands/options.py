@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -163,7 +164,11 @@ def read_engines(texts: Iterable[str], python: Path | None, bundle: Path | None 
 
 def engine_words(spec: EngineSpec, device: str, python: Path | None) -> str:
     """The options that select this engine again, for a printed command."""
-    words = f"--engine {spec}"
-    words += f" --bundle {spec.bundle}" if spec.bundle else ""
-    words += f" --python {python}" if python else ""
-    return words + (f" --device {device}" if device != "cpu" else "")
+    return f"--engine {spec} {where_words(spec, device, python)}".rstrip()
+
+
+def where_words(spec: EngineSpec, device: str, python: Path | None) -> str:
+    """Those of them that say where it comes from and runs."""
+    words = ["--bundle", str(spec.bundle)] if spec.bundle else []
+    words += ["--python", str(python)] if python else []
+    return shlex.join(words + (["--device", device] if device != "cpu" else []))

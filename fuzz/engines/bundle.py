@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import re
 import tarfile
 from dataclasses import dataclass
@@ -57,14 +58,13 @@ class Bundle:
 
     def spec(self, text: str) -> EngineSpec:
         """The engine meant by ``--engine``; a bare name is the one version that is in here. Raises `EngineError`."""
-        named = [spec for spec in self.engines if spec == text.strip() or spec.partition("==")[0] == text.strip()]
+        asked = "".join(text.split())
+        named = [spec for spec in self.engines if asked in (spec, spec.partition("==")[0])]
         if len(named) != 1:
-            raise EngineError(f"--engine {text} names {len(named) or 'none'} of what {self.path} has: {self._have}")
+            raise EngineError(
+                f"{text} names {len(named) or 'none'} of what --bundle {self.path} has: {', '.join(self.engines)}"
+            )
         return parse(named[0])
-
-    @property
-    def _have(self) -> str:
-        return ", ".join(self.engines)
 
 
 def read(path: Path) -> Bundle:
@@ -77,13 +77,17 @@ def read(path: Path) -> Bundle:
         for piece in known.values():
             if not re.fullmatch(r"[\w.-]+", piece.name + piece.file) or not re.fullmatch("[0-9a-f]{64}", piece.sha256):
                 raise ValueError(f"{piece.file} with {piece.sha256}")
+            if type(piece.optional) is not bool or not isinstance(piece.torch, str | None):
+                raise ValueError(f"{piece.file} is optional: {piece.optional}, for torch {piece.torch}")
         engines = {str(parse(spec)): tuple(known[name] for name in names) for spec, names in data["engines"].items()}
+        if not isinstance(data["python"], str) or not all(engines.values()):
+            raise ValueError(f"Python {data['python']!r}, {engines}")
         return Bundle(path, data["python"], engines)
     except OSError as error:
         raise EngineError(
             f"--bundle {path}: no {FILE} there ({error.strerror}); `specoracle engines bundle` makes one"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise EngineError(f"--bundle {path}: {FILE} is damaged ({type(error).__name__}: {error})") from None
 
 
@@ -116,6 +120,8 @@ def _unpacked(bundle: Bundle, piece: Piece, place: Home, progress: Progress) -> 
             _unpack(archive, staging)
         except (FileNotFoundError, PermissionError) as error:
             raise EngineError(f"{archive} cannot be read: {error.strerror}") from None
+        except (tarfile.TarError, lzma.LZMAError, EOFError, IsADirectoryError, NotADirectoryError) as error:
+            raise EngineError(f"{archive} cannot be unpacked: {error}; copy or make the bundle again") from None
         return {"sha256": piece.sha256}
 
     layer = layers.Layer(f"{piece.name} of the bundle", place.layers / piece.folder, 500_000_000, build)
@@ -131,9 +137,13 @@ def _ask(python: Path) -> tuple[str, dict[str, str]]:
         lines = tools.run([python, "-c", ASK, *RUNNER_HAS], deadline_s=ASK_DEADLINE_S)
         answer = next(line for line in lines if line.startswith("SPECORACLE-HAS "))
         version, have = json.loads(answer.partition(" ")[2])
-        return version, have
-    except (OSError, StopIteration, ValueError, tools.ToolFailed) as error:
-        raise EngineError(f"--python {python} does not answer as Python does: {error}") from None
+        return str(version), {str(name): str(found) for name, found in have.items()}
+    except tools.ToolFailed as failure:
+        how = f"ended: {failure}" if failure.returncode is not None else f"is silent for {ASK_DEADLINE_S} s"
+        raise EngineError(f"--python {python} {how}") from None
+    except (OSError, StopIteration, ValueError, TypeError, AttributeError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise EngineError(f"--python {python} does not answer as Python does ({why})") from None
 
 
 def sha256(file: Path) -> str:

@@ -23,6 +23,7 @@ from fuzz.engines.bundle import FILE, RUNNER_HAS, VERSION, Bundle, Piece, read, 
 from fuzz.engines.home import Home, Progress
 from fuzz.engines.spec import EngineError, EngineSpec, parse
 
+SCRATCH = ".bundle-"  # then the maker's process id: what it leaves when it is killed goes with the next one
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (35, 34, 31, 28, 27, 24, 17, 12, 5)]
 PLATFORMS += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
 
@@ -40,13 +41,17 @@ def make(
     `EngineError`."""
     if not re.fullmatch(r"3\.\d+", python):
         raise EngineError(f"--python-version {python}: write it like 3.12")
+    if kernels is not None and not re.fullmatch(r"sm\d{2,3}[a-z]?", kernels):
+        raise EngineError(f"--kernels {kernels!r}: write the architecture like sm90")
     if os.path.lexists(out):
         raise EngineError(f"--out {out} exists already: name a new folder")
     made: dict[str, Piece] = {}
     engines: dict[str, list[str]] = {}
     try:
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out.absolute().parent) as scratch:
+        beside = out.absolute().parent
+        beside.mkdir(parents=True, exist_ok=True)
+        _sweep(beside)
+        with tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{os.getpid()}-", dir=beside) as scratch:
             staging = Path(scratch) / "made"
             staging.mkdir()
             todo = [(spec, _sources(parse(spec), each, python, place, kernels)) for spec, each in pieces.items()]
@@ -67,6 +72,13 @@ def make(
     except OSError as error:
         raise EngineError(f"--out {out} cannot be written: {error.strerror or error}") from error
     return read(out)
+
+
+def _sweep(folder: Path) -> None:
+    """Delete what makers of bundles left that were killed."""
+    for scratch in folder.glob(f"{SCRATCH}*-*"):
+        if not os.path.exists(f"/proc/{scratch.name.removeprefix(SCRATCH).partition('-')[0]}"):
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,7 @@ def _sources(
     engine, *packages = parts
     table = imports.load(spec.name)
     made = [_Source(f"{spec.name}-{spec.version}", lambda _: engine.path)]
-    for row in table.kernels(spec.version) if kernels else ():
+    for row in table.kernels(spec.version) if kernels is not None else ():
         name = f"{row['distribution']}-{row['version']}-{kernels}"
         made.append(_Source(name, _wheel(row, python, place, kernels), optional=True, torch=row.get("torch")))
     return made + [
@@ -125,13 +137,13 @@ def _wheel(row: dict, python: str, place: Home, architecture: str) -> Callable[[
         fetched = folder.with_suffix(".wheel")
         package = f"{row['distribution']}=={row['version']}"
         _pip(place, python, ["download", "--progress-bar", "off", "--dest", fetched, package], package)
-        keep = [pattern.format(architecture=architecture) for pattern in row["keep"]]
         with zipfile.ZipFile(next(fetched.glob("*.whl"))) as archive:
-            names = [n for n in archive.namelist() if any(fnmatch.fnmatchcase(n, pattern) for pattern in keep)]
-            archive.extractall(folder, names)
+            for pattern in row["keep"]:
+                names = fnmatch.filter(archive.namelist(), pattern.format(architecture=architecture))
+                if not names:
+                    raise EngineError(f"{package} has no {pattern.format(architecture=architecture)}")
+                archive.extractall(folder, names)
         shutil.rmtree(fetched)
-        if row.get("compiled") and not any(name.endswith(".so") for name in names):
-            raise EngineError(f"{package} has no compiled kernels for {architecture}")
         return folder
 
     return fill

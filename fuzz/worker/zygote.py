@@ -36,6 +36,8 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     hello = wire.receive(control)
     redirect(hello["log"])
+    if hello["direct"]:
+        die_with_parent()  # stopped, or in a kernel that never ends, it would not see its socket close
     try:
         engine, adapters, ready = start(hello)
     except Exception as error:
@@ -43,7 +45,6 @@ def main() -> None:
         raise
     wire.send(control, ready)
     if hello["direct"]:
-        die_with_parent()  # in a kernel that never ends it would not see its socket close
         faulthandler.register(STACK_SIGNAL, all_threads=True)
         serve(control, engine, adapters)
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -170,7 +172,8 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path, name, kind):
     "damage",
     [
         {"bundle_version": 2}, {"engines": {"nothing==1": ["base"]}}, {"engines": {"sglang==0.5.23": ["gone"]}},
-        {"pieces": {"base": {"name": "base"}}}, {"pieces": []}, {"engines": None},
+        {"pieces": {"base": {"name": "base"}}}, {"pieces": []}, {"engines": None}, {"python": 3.12},
+        {"engines": {"sglang==0.5.23": []}},
     ],
 )  # fmt: skip
 def test_a_damaged_manifest_is_refused(made, damage):
@@ -180,8 +183,11 @@ def test_a_damaged_manifest_is_refused(made, damage):
         bundle.read(made.path)
 
 
-@pytest.mark.parametrize("damage", [{"name": "../base"}, {"file": "../base.tar.xz"}, {"sha256": "none"}])
-def test_a_manifest_that_names_other_folders_is_refused(made, damage):
+@pytest.mark.parametrize(
+    "damage",
+    [{"name": "../base"}, {"file": "../base.tar.xz"}, {"sha256": "none"}, {"optional": "yes"}, {"torch": 2.11}],
+)
+def test_a_manifest_with_wrong_values_of_a_piece_is_refused(made, damage):
     data = json.loads((made.path / bundle.FILE).read_text())
     data["pieces"]["base"] |= damage
     (made.path / bundle.FILE).write_text(json.dumps(data))
@@ -189,7 +195,7 @@ def test_a_manifest_that_names_other_folders_is_refused(made, damage):
         bundle.read(made.path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "{"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", "{", "[" * 100_000])
 def test_a_manifest_that_is_none_is_refused(tmp_path, text):
     (tmp_path / bundle.FILE).write_text(text)
     with pytest.raises(EngineError, match="is damaged"):
@@ -198,8 +204,9 @@ def test_a_manifest_that_is_none_is_refused(tmp_path, text):
 
 def test_an_engine_is_named_with_or_without_its_version(made):
     assert made.spec("sglang") == made.spec("sglang==0.5.23") == parse("sglang==0.5.23")
+    assert made.spec(" sglang == 0.5.23") == parse("sglang==0.5.23")
     for text in ("vllm", "sglang==0.5.22"):
-        with pytest.raises(EngineError, match=r"names none of what .* has: sglang==0\.5\.23"):
+        with pytest.raises(EngineError, match=r"^\S+ names none of what --bundle .* has: sglang==0\.5\.23"):
             made.spec(text)
     two = bundle.Bundle(made.path, "3.12", {"sglang==0.5.22": (), "sglang==0.5.23": ()})
     with pytest.raises(EngineError, match="names 2 of what"):
@@ -225,6 +232,76 @@ def test_a_bundle_is_made_whole_or_not_at_all(pieces, place, tmp_path, monkeypat
 def test_only_published_versions_are_bundled(tmp_path):
     with pytest.raises(EngineError, match=r"sglang==local cannot be bundled"):
         provision.make_bundle([parse("sglang==local")], "3.12", tmp_path / "b")
+
+
+@pytest.mark.parametrize("kernels", ["", "sm9x", "sm90,sm100", "*", "sm 90", "../x", "sm90\n"])
+def test_an_architecture_that_is_none_is_refused(pieces, place, tmp_path, kernels):
+    with pytest.raises(EngineError, match="write the architecture like sm90"):
+        pack.make(pieces, "3.12", tmp_path / "b", place, kernels=kernels)
+
+
+def test_an_architecture_without_kernels_is_refused(pieces, place, tmp_path):
+    with pytest.raises(EngineError, match=r"kernels==1\.0 has no kernels/sm42/\*"):
+        pack.make(pieces, "3.12", tmp_path / "b", place, kernels="sm42")
+    assert not (tmp_path / "b").exists()
+
+
+def test_what_a_killed_maker_left_goes_and_another_s_stays(pieces, place, tmp_path):
+    left, other = tmp_path / f"{pack.SCRATCH}{2**22 + 1}-x", tmp_path / f"{pack.SCRATCH}{os.getpid()}-x"
+    left.mkdir()
+    other.mkdir()
+    pack.make(pieces, "3.12", tmp_path / "b", place)
+    assert not left.exists() and other.exists()
+
+
+def plain(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """An archive with one empty file."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:xz") as file:
+        member = tarfile.TarInfo(name)
+        member.type = kind
+        file.addfile(member)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        lzma.compress(b"no tar" * 1000),
+        plain("a")[:60],
+        plain("a")[:72],
+        plain("."),
+        lzma.compress(b""),
+    ],
+)
+def test_an_archive_that_fits_its_hash_and_is_none_is_refused(made, place, content):
+    data = json.loads((made.path / bundle.FILE).read_text())
+    (made.path / "base.tar.xz").write_bytes(content)
+    data["pieces"]["base"]["sha256"] = bundle.sha256(made.path / "base.tar.xz")
+    (made.path / bundle.FILE).write_text(json.dumps(data))
+    with pytest.raises(EngineError, match=r"base\.tar\.xz cannot be unpacked"):
+        unpacked(bundle.read(made.path), place)
+
+
+@pytest.mark.parametrize("answer", ["null", "5", '["3.12", null]', '["3.12", 5]', "[" * 100_000, ""])
+def test_an_interpreter_that_answers_something_else_is_refused(tmp_path, answer):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    (tmp_path / "answer").write_text(f"SPECORACLE-HAS {answer}\n")
+    python.chmod(0o755)
+    with pytest.raises(EngineError, match="does not answer as Python does"):
+        bundle._ask(python)
+
+
+def test_an_interpreter_that_is_silent_is_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "ASK_DEADLINE_S", 0.2)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    with pytest.raises(EngineError, match="is silent for 0.2 s"):
+        bundle._ask(python)
 
 
 def test_what_a_worker_starts_with_comes_out_of_the_bundle(made, place, monkeypatch):

@@ -123,9 +123,13 @@ def test_a_process_that_cannot_be_killed_puts_its_device_in_quarantine(monkeypat
 @pytest.mark.parametrize("fault", ["deaf", "stopped", "busy"])
 def test_a_supervisor_that_is_killed_leaves_nobody_behind(tmp_path, direct, fault):
     program = f"""
+import os, select, signal
 from tests.unit.test_fault_battery import started, shown, CODES, execute, adapter, case_with
 with started({direct}) as session:
     shown(session, None)
+    if session._spare:  # a stopped one does not see its socket close either
+        select.select([session._spare.control], [], [], 30)
+        os.kill(session._spare.process.pid, signal.SIGSTOP)
     print("ready", flush=True)
     execute(session, adapter(), case_with(CODES[{fault!r}]))
 """

@@ -99,13 +99,43 @@ ASSERTION = "  try: kill()\n  finally: raise AssertionError\n"
 CALLBACK = "  gc.callbacks.append(kill); gc.collect(); gc.callbacks.remove(kill)\n  interrupt.look()\n  sys.exit(0)\n"
 
 
-@pytest.mark.parametrize("body", [ASSERTION, CALLBACK], ids=["hidden", "swallowed"])
+TWICE = "  try: kill()\n  finally: kill()\n"
+
+
+@pytest.mark.parametrize("body", [ASSERTION, CALLBACK, TWICE], ids=["hidden", "swallowed", "twice"])
 def test_an_interruption_that_other_code_swallows_or_hides_is_one_still(body):
     """As when Hypothesis is interrupted while it collects garbage or before its engine is set up."""
     program = INTERRUPTED + "def command(**_):\n"
     program += body + "fuzz.cli.cli.main = command\nfuzz.cli.main()"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_an_interruption_while_one_is_said_changes_nothing():
+    program = INTERRUPTED + "fuzz.cli.click.echo = lambda *_, **__: kill()\n"
+    program += "def command(**_): kill()\nfuzz.cli.cli.main = command\nfuzz.cli.main()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_once_the_exit_code_stands_no_signal_replaces_it():
+    """Python gives signals their defaults back before it ends, but not those that are ignored."""
+    program = "import atexit, signal, fuzz.cli\nfrom fuzz.interrupt import SIGNALS\n"
+    program += "atexit.register(lambda: print(*[signal.getsignal(s) is signal.SIG_IGN for s in SIGNALS]))\n"
+    program += "fuzz.cli.cli.main = lambda **_: 3\nfuzz.cli.main()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "True True True\n")
+
+
+def test_an_unexpected_end_of_file_is_no_interruption():
+    """click makes Abort of both."""
+    program = "import click, fuzz.cli\n"
+    program += "def command():\n  raise EOFError('Compressed file ended')\n"
+    program += "fuzz.cli.cli.add_command(click.command()(command), 'command')\nfuzz.cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "command"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 4 and "EOFError: Compressed file ended" in done.stderr
 
 
 def test_once_an_interruption_was_heard_no_request_is_sent_and_no_other_reason_counts(fake_session, monkeypatch):
