@@ -264,18 +264,18 @@ def plain(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"garbage",
-        lzma.compress(b"no tar" * 1000),
-        plain("a")[:60],
-        plain("a")[:72],
-        plain("."),
-        lzma.compress(b""),
-    ],
-)
+NO_ARCHIVES = {
+    "empty": b"",
+    "garbage": b"garbage",
+    "no tar": lzma.compress(b"no tar" * 1000),
+    "nothing inside": lzma.compress(b""),
+    "cut early": plain("a")[:60],
+    "cut late": plain("a")[:72],
+    "a folder's name": plain("."),
+}
+
+
+@pytest.mark.parametrize("content", NO_ARCHIVES.values(), ids=NO_ARCHIVES)
 def test_an_archive_that_fits_its_hash_and_is_none_is_refused(made, place, content):
     data = json.loads((made.path / bundle.FILE).read_text())
     (made.path / "base.tar.xz").write_bytes(content)
