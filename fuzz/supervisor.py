@@ -110,11 +110,10 @@ class Session:
             self._folder = tempfile.TemporaryDirectory(prefix="specoracle-")
         except OSError as error:
             raise SessionError(f"no temporary folder can be made ({error.strerror}); set TMPDIR to one") from None
-        self._zygote: subprocess.Popen | None = None
+        self._zygote: _Zygote | None = None
         self._spare: _Zygote | None = None
         self._spawned = 0
         self._quarantine: str | None = None
-        self._control: socket.socket | None = None
         self._worker: socket.socket | None = None
         self._pid = 0
         self.ready: dict[str, Any] = {}
@@ -169,19 +168,21 @@ class Session:
 
     def _take(self, zygote: _Zygote) -> None:
         """Wait until it has imported the engine and make it this session's own."""
-        self._zygote, self._control, self._log = zygote.process, zygote.control, zygote.log
+        self._zygote = zygote
         try:
-            self.ready = wire.receive(self._control)
+            self.ready = wire.receive(zygote.control)
         except TimeoutError:
-            self._end_group()
+            self._end_zygote()
             what = f"was silent for {START_DEADLINE_S:.0f} s"
-            raise SessionError(f"the engine's process {what} while importing\n{self._tail(self._log)}") from None
+            raise SessionError(f"the engine's process {what} while importing\n{self._tail(zygote.log)}") from None
         except (wire.Closed, wire.WireError):
-            how = Died(self._end_group(), "").signal_name
-            raise SessionError(f"the engine's process ended ({how}) while importing\n{self._tail(self._log)}") from None
+            how = Died(self._end_zygote(), "").signal_name
+            raise SessionError(
+                f"the engine's process ended ({how}) while importing\n{self._tail(zygote.log)}"
+            ) from None
         if "failed" in self.ready:
             hint = "" if self.launch.device == "cpu" else "; --device cuda needs a GPU and a torch that is built for it"
-            raise SessionError(f"the engine does not import: {self.ready['failed']}{hint}\n{self._tail(self._log)}")
+            raise SessionError(f"the engine does not import: {self.ready['failed']}{hint}\n{self._tail(zygote.log)}")
 
     def _python_path(self) -> str:
         """The engine's path, then a folder with links to our two packages and to
@@ -198,29 +199,31 @@ class Session:
 
     def close(self) -> None:
         """End the worker and the zygote, whatever state they are in."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
         spare, self._spare = self._spare, None
-        for sock in (self._worker, self._control, spare and spare.control):
-            if sock is not None:
-                sock.close()
-        self._worker = self._control = None
         try:
-            self._end_group(patience_s=2.0)
+            self._end_zygote(patience_s=2.0)
         finally:
             if spare is not None:
-                self._kill(spare.process)
+                self._end(spare)
             self._folder.cleanup()
 
-    def _end_group(self, patience_s: float = 0.0) -> int | None:
-        """End the zygote and everything in its process group, also a worker that
-        is stopped and would outlive it. Returns the zygote's exit status."""
-        if self._zygote is None:
-            return None
+    def _end_zygote(self, patience_s: float = 0.0) -> int | None:
+        """End this session's own zygote; returns its exit status."""
         zygote, self._zygote = self._zygote, None
+        return self._end(zygote, patience_s) if zygote is not None else None
+
+    def _end(self, zygote: _Zygote, patience_s: float = 0.0) -> int | None:
+        """End a zygote and everything in its process group, also a worker that
+        is stopped and would outlive it. Returns the zygote's exit status."""
+        zygote.control.close()
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                zygote.wait(timeout=patience_s)
+                zygote.process.wait(timeout=patience_s)
         finally:  # a second Ctrl-C may end the wait; nobody is left behind all the same
-            status = self._kill(zygote)
+            status = self._kill(zygote.process)
         return status
 
     def _kill(self, process: subprocess.Popen) -> int | None:
@@ -269,7 +272,7 @@ class Session:
     @property
     def zygote_pid(self) -> int:
         """Process id of the zygote (for tests that kill it)."""
-        return self._zygote.pid
+        return self._zygote.process.pid
 
     @property
     def worker_pid_if_any(self) -> int | None:
@@ -277,22 +280,23 @@ class Session:
         return self._pid if self._worker is not None else None
 
     def _fork(self) -> None:
-        if self._control is None:  # lost with the last worker, or direct mode after a death
+        if self._zygote is None:  # lost with the last worker, or direct mode after a death
             self.start()
         if self.direct:
-            self._worker, self._pid, self._worker_log = self._control, self._zygote.pid, self._log
+            self._worker, self._pid, self._worker_log = self._zygote.control, self.zygote_pid, self._zygote.log
             return
         self.deaths += 1
         ours, theirs = socket.socketpair()
         self._worker_log = Path(self._folder.name) / f"worker-{self.deaths}.log"
-        self._control.settimeout(REAP_DEADLINE_S)
+        control = self._zygote.control
+        control.settimeout(REAP_DEADLINE_S)
         try:
-            socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-            wire.send(self._control, {"op": "fork", "log": str(self._worker_log)})
-            self._pid = wire.receive(self._control)["pid"]
+            socket.send_fds(control, [b"f"], [theirs.fileno()])
+            wire.send(control, {"op": "fork", "log": str(self._worker_log)})
+            self._pid = wire.receive(control)["pid"]
         except (OSError, wire.Closed, wire.WireError):
             ours.close()
-            self._lose_zygote()
+            self._end_zygote()
             self._fork()  # from a fresh zygote; one that cannot be started raises SessionError
             return
         finally:
@@ -308,21 +312,16 @@ class Session:
         self._worker.close()
         self._worker = None
         if self.direct:
-            self._control = None
-            return self._end_group(patience_s=REAP_DEADLINE_S)
-        self._control.settimeout(REAP_DEADLINE_S)
+            return self._end_zygote(patience_s=REAP_DEADLINE_S)
+        control = self._zygote.control
+        control.settimeout(REAP_DEADLINE_S)
         try:
-            self._control.sendall(b"r")  # no descriptor goes with it: the zygote would keep it open
-            wire.send(self._control, {"op": "reap", "pid": self._pid})
-            return wire.receive(self._control)["exit"]
+            control.sendall(b"r")  # no descriptor goes with it: the zygote would keep it open
+            wire.send(control, {"op": "reap", "pid": self._pid})
+            return wire.receive(control)["exit"]
         except (OSError, wire.Closed, wire.WireError):
-            self._lose_zygote()
+            self._end_zygote()
             return None
-
-    def _lose_zygote(self) -> None:
-        self._control.close()
-        self._control = None
-        self._end_group()
 
     def _stack(self) -> str:
         before = self._worker_log.stat().st_size if self._worker_log.exists() else 0
