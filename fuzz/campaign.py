@@ -96,6 +96,10 @@ class TargetState:
         return self.raw + self.hypothesis_cases
 
     @property
+    def hypothesis_is_due(self) -> bool:
+        return self.raw - self.sought >= (self.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS
+
+    @property
     def executed(self) -> int:
         return sum(n for k, n in self.verdicts.items() if k not in (Kind.UNSUPPORTED, Kind.INVALID_CASE))
 
@@ -169,7 +173,7 @@ class Campaign:
         return HYPOTHESIS_EXAMPLES + RAW_PER_HYPOTHESIS if most is None else most - state.drawn
 
     def _slice(self, state: TargetState) -> None:
-        if state.raw - state.sought >= (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS:
+        if state.hypothesis_is_due:
             self._hypothesis(state)
         else:
             self._sweep(state)
@@ -182,8 +186,7 @@ class Campaign:
         next to nothing, and of a narrow domain hundreds may stand in front of the first case."""
         build = shown_case(state.adapter.contract)
         began = time.monotonic()
-        turn = (state.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS
-        while state.raw - state.sought < turn and self._left(state) > 0:
+        while not state.hypothesis_is_due and self._left(state) > 0:
             slice_s = self.slice_s if state.executed else SLICE_S
             if state.done or self._over() or time.monotonic() - began >= slice_s:
                 return
