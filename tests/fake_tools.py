@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.engines import home, layers, overlay, tools
+from fuzz.engines import home, layers, tools
 from fuzz.engines.provision import provision
 from fuzz.engines.spec import EngineError, EngineSpec
 
@@ -41,7 +41,7 @@ class Tools:
         time.sleep(self.pause_s)
         if step in self.fail:
             raise self.fail[step]
-        return [overlay.FACTS + json.dumps(FACTS)]
+        return [tools.FACTS + json.dumps(FACTS)]
 
     @staticmethod
     def step(words: list[str]) -> str:

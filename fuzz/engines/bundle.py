@@ -7,7 +7,6 @@ triton and NumPy that fit it. Compiled kernels are pieces that may be taken away
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
 import re
@@ -23,13 +22,13 @@ FILE = "manifest.json"
 VERSION = 1
 RUNNER_HAS = ("torch", "torchvision", "triton", "numpy")
 ASK_DEADLINE_S = 120  # it imports nothing, but a machine that just started reads its disk slowly
-ASK = """
+ASK = f"""
 import importlib.metadata as m, json, sys
-have = {}
+have = {{}}
 for name in sys.argv[1:]:
     try: have[name] = m.version(name)
     except m.PackageNotFoundError: pass
-print("SPECORACLE-HAS " + json.dumps([".".join(map(str, sys.version_info[:2])), have]))
+print({tools.FACTS!r} + json.dumps([".".join(map(str, sys.version_info[:2])), have]))
 """
 
 
@@ -115,7 +114,7 @@ def _unpacked(bundle: Bundle, piece: Piece, place: Home, progress: Progress) -> 
 
     def build(staging: Path, progress: Progress) -> dict:
         try:
-            if sha256(archive) != piece.sha256:
+            if layers.sha256(archive) != piece.sha256:
                 raise EngineError(f"{archive} is not what the manifest says: copy the bundle again")
             _unpack(archive, staging)
         except (FileNotFoundError, PermissionError) as error:
@@ -134,22 +133,14 @@ def _unpacked(bundle: Bundle, piece: Piece, place: Home, progress: Progress) -> 
 def _ask(python: Path) -> tuple[str, dict[str, str]]:
     """Its Python version, and which of `RUNNER_HAS` it has."""
     try:
-        lines = tools.run([python, "-c", ASK, *RUNNER_HAS], deadline_s=ASK_DEADLINE_S)
-        answer = next(line for line in lines if line.startswith("SPECORACLE-HAS "))
-        version, have = json.loads(answer.partition(" ")[2])
+        version, have = json.loads(tools.facts([python, "-c", ASK, *RUNNER_HAS], deadline_s=ASK_DEADLINE_S))
         return str(version), {str(name): str(found) for name, found in have.items()}
     except tools.ToolFailed as failure:
         how = f"ended: {failure}" if failure.returncode is not None else f"is silent for {ASK_DEADLINE_S} s"
         raise EngineError(f"--python {python} {how}") from None
-    except (OSError, StopIteration, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise EngineError(f"--python {python} does not answer as Python does ({why})") from None
-
-
-def sha256(file: Path) -> str:
-    """Of a file's bytes."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _unpack(archive: Path, into: Path) -> None:

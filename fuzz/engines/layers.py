@@ -41,6 +41,7 @@ PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 # Compiling everything costs more than the first import, which compiles only what it reaches and keeps it.
 WHEELS_ALONE = ("--no-deps", "--only-binary", ":all:")
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV")
+DOWNLOAD = ("download", "--retries", "2", "--progress-bar", "off")
 INSTALL = ("install", "--no-compile", "--no-warn-script-location", "--retries", "2", "--progress-bar", "off")
 
 
@@ -195,4 +196,10 @@ def _steps(lock: Path, progress: Progress, title: str) -> Callable[[str], None]:
 
 
 def _digest(lock: Path) -> str:
-    return hashlib.sha256(lock.read_bytes()).hexdigest()[:10]
+    return sha256(lock)[:10]
+
+
+def sha256(file: Path) -> str:
+    """Of a file's bytes."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

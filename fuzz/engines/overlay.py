@@ -8,7 +8,6 @@ one that cannot import its engine is reported now, with the import's own last li
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,6 @@ from fuzz.engines.spec import EngineError
 
 SMOKE_DEADLINE_S = 600  # an import takes 10 s, and a minute on a busy machine that has no byte code yet
 PROJECT = Path(__file__).resolve().parents[2]
-FACTS = "SPECORACLE-FACTS "
 SMOKE = f"""
 import importlib, json, platform, sys
 stubs, module, project = json.loads(sys.argv[1])
@@ -31,7 +29,7 @@ shims.install(stubs)
 import torch, triton
 importlib.import_module(module)
 facts = {{"python": platform.python_version(), "torch": torch.__version__, "triton": triton.__version__}}
-print({FACTS!r} + json.dumps(facts))
+print({tools.FACTS!r} + json.dumps(facts))
 """
 
 
@@ -43,12 +41,11 @@ def overlay(home: Home, name: str, version: str, below: tuple[Path, ...]) -> lay
     def build(staging: Path, progress: Progress) -> dict:
         progress(f"{title}: downloading", 0.0)
         fetched = staging / ".wheel"
-        fetch = ["download", *layers.WHEELS_ALONE, "--retries", "2", "--progress-bar", "off", "--dest", fetched]
-        layers.pip(home, [*fetch, f"{table.distribution}=={version}"], lambda line: None)
+        fetch = [*layers.DOWNLOAD, *layers.WHEELS_ALONE, "--dest", fetched, f"{table.distribution}=={version}"]
+        layers.pip(home, fetch, lambda line: None)
         wheel = next(fetched.glob("*.whl"))
         progress(f"{title}: unpacking", 0.3)
-        with wheel.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = layers.sha256(wheel)
         unpack(wheel, staging, table.drop)
         shutil.rmtree(fetched)
         progress(f"{title}: importing once", 0.5)
@@ -75,7 +72,7 @@ def smoke(home: Home, name: str, version: str, pythonpath: tuple[Path, ...]) -> 
     argument = json.dumps([table.stubs(version), table.smoke, str(PROJECT)])
     python = layers.interpreter(layers.core(home).path)
     try:
-        lines = tools.run([python, "-c", SMOKE, argument], deadline_s=SMOKE_DEADLINE_S, env=env)
+        return json.loads(tools.facts([python, "-c", SMOKE, argument], deadline_s=SMOKE_DEADLINE_S, env=env))
     except tools.ToolFailed as failure:
         if tools.NO_ROOM.search("\n".join(failure.lines)):
             raise
@@ -84,4 +81,3 @@ def smoke(home: Home, name: str, version: str, pythonpath: tuple[Path, ...]) -> 
             f"{tools.last_lines(failure.lines)}\n"
             f"versions known to import: {', '.join(table.supported)}"
         ) from None
-    return json.loads(next(line for line in lines if line.startswith(FACTS)).removeprefix(FACTS))

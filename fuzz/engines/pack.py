@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz.engines import imports, layers, tools
-from fuzz.engines.bundle import FILE, RUNNER_HAS, VERSION, Bundle, Piece, read, sha256
+from fuzz.engines.bundle import FILE, RUNNER_HAS, VERSION, Bundle, Piece, read
 from fuzz.engines.home import Home, Progress
-from fuzz.engines.spec import EngineError, EngineSpec, parse
+from fuzz.engines.spec import EngineError, EngineSpec
 
 SCRATCH = ".bundle-"  # then the maker's process id: what it leaves when it is killed goes with the next one
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (35, 34, 31, 28, 27, 24, 17, 12, 5)]
@@ -29,14 +29,14 @@ PLATFORMS += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64
 
 
 def make(
-    pieces: dict[str, list[layers.Layer]],
+    pieces: dict[EngineSpec, list[layers.Layer]],
     python: str,
     out: Path,
     place: Home,
     kernels: str | None = None,
     progress: Progress = lambda text, fraction: None,
 ) -> Bundle:
-    """Write a bundle into the new folder `out`. `pieces` maps an engine's spec to its provisioned layers, the first in
+    """Write a bundle into the new folder `out`. `pieces` maps an engine to its provisioned layers, the first in
     PYTHONPATH first; `kernels` is the GPU architecture, such as ``sm90``, whose compiled kernels go in too. Raises
     `EngineError`."""
     if not re.fullmatch(r"3\.\d+", python):
@@ -54,14 +54,14 @@ def make(
         with tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{os.getpid()}-", dir=beside) as scratch:
             staging = Path(scratch) / "made"
             staging.mkdir()
-            todo = [(spec, _sources(parse(spec), each, python, place, kernels)) for spec, each in pieces.items()]
+            todo = [(spec, _sources(spec, each, python, place, kernels)) for spec, each in pieces.items()]
             total = sum(len(sources) for _, sources in todo)
             for spec, sources in todo:
                 for source in sources:
                     progress(f"packing {source.name}", len(made) / total)
                     if source.name not in made:
                         made[source.name] = source.pack(staging, Path(scratch))
-                engines[spec] = [s.name for s in sources if made[s.name].sha256]
+                engines[str(spec)] = [s.name for s in sources if made[s.name].sha256]
             data = {
                 "bundle_version": VERSION, "python": python, "platform": "linux x86_64", "runner_has": RUNNER_HAS,
                 "engines": engines,
@@ -99,7 +99,7 @@ class _Source:
         if not count:  # a lock may name nothing that the runner lacks
             file.unlink()
             return Piece(self.name, file.name, "")
-        return Piece(self.name, file.name, sha256(file), self.optional, self.torch)
+        return Piece(self.name, file.name, layers.sha256(file), self.optional, self.torch)
 
 
 def _sources(
@@ -136,7 +136,7 @@ def _wheel(row: dict, python: str, place: Home, architecture: str) -> Callable[[
     def fill(folder: Path) -> Path:
         fetched = folder.with_suffix(".wheel")
         package = f"{row['distribution']}=={row['version']}"
-        _pip(place, python, ["download", "--progress-bar", "off", "--dest", fetched, package], package)
+        _pip(place, python, [*layers.DOWNLOAD, "--dest", fetched, package], package)
         with zipfile.ZipFile(next(fetched.glob("*.whl"))) as archive:
             for pattern in row["keep"]:
                 names = fnmatch.filter(archive.namelist(), pattern.format(architecture=architecture))
@@ -153,7 +153,7 @@ def _pip(place: Home, python: str, arguments: list, title: str) -> None:
     target = [part for platform in PLATFORMS for part in ("--platform", platform)]
     target += ["--python-version", python, "--implementation", "cp"]
     try:
-        layers.pip(place, [arguments[0], *layers.WHEELS_ALONE, *target, *arguments[1:]], lambda line: None)
+        layers.pip(place, [*arguments, *layers.WHEELS_ALONE, *target], lambda line: None)
     except tools.ToolFailed as failure:
         raise tools.explain(failure, f"{title} for Python {python}", place.root) from None
 

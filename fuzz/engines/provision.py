@@ -18,13 +18,13 @@ from packaging.version import Version
 
 from fuzz.engines import bundle, imports, layers, pack, tools
 from fuzz.engines.home import Home, Progress
-from fuzz.engines.overlay import FACTS, overlay
+from fuzz.engines.overlay import overlay
 from fuzz.engines.spec import EngineError, EngineSpec, parse
 
 LOCAL_DEADLINE_S = 60
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")  # would bring in another environment's packages
 SHARES = {"core": 0.45, "base": 0.25, "pins": 0.1, "overlay": 0.2}  # of a cold start, measured on 2 cores
-ASK_VERSION = f"import importlib.metadata as m, sys; print({FACTS!r} + m.version(sys.argv[1]))"
+ASK_VERSION = f"import importlib.metadata as m, sys; print({tools.FACTS!r} + m.version(sys.argv[1]))"
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _local(spec: EngineSpec, python: Path | None, device: str) -> EngineInstall:
     wanted = imports.load(spec.name).distribution if spec.path is None else "torch"
     there = Path(python).absolute()  # a bare name would be looked for on PATH
     try:
-        lines = tools.run([there, "-c", ASK_VERSION, wanted], deadline_s=LOCAL_DEADLINE_S)
+        answer = tools.facts([there, "-c", ASK_VERSION, wanted], deadline_s=LOCAL_DEADLINE_S)
     except OSError as error:
         raise EngineError(f"--python {python} cannot be run: {error.strerror or error}") from None
     except tools.ToolFailed as failure:
@@ -201,13 +201,12 @@ def _local(spec: EngineSpec, python: Path | None, device: str) -> EngineInstall:
             f"--python {python} has no {wanted} that it can name:\n{tools.last_lines(failure.lines)}\n"
             f"install {wanted} there, or leave --python out to use a provisioned version"
         ) from None
-    answer = next((line for line in lines if line.startswith(FACTS)), None)
     if answer is None:
         raise EngineError(
             f"--python {python} does not answer as Python does; give the interpreter that has {wanted}, such as "
             ".venv/bin/python, or leave --python out to use a provisioned version"
         )
-    version = answer.removeprefix(FACTS).strip() if spec.path is None else None
+    version = answer if spec.path is None else None
     return EngineInstall(spec, there, roots, _env(spec, device), _record(spec, version, {}))
 
 
@@ -219,12 +218,11 @@ def make_bundle(
     if wrong := [str(spec) for spec in specs if spec.local or spec.path is not None]:
         raise EngineError(f"{', '.join(wrong)} cannot be bundled: only published versions can")
     place = Home.locate(home)
-    for spec in specs:
-        provision(spec, progress=progress, home=home)
     pieces = {}
     for spec in specs:
+        provision(spec, progress=progress, home=home)
         found = _pieces(place, spec)
-        pieces[str(spec)] = [found[kind] for kind in ("overlay", "pins", "base")]
+        pieces[spec] = [found[kind] for kind in ("overlay", "pins", "base")]
     return pack.make(pieces, python, out, place, kernels, progress)
 
 

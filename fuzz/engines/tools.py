@@ -23,6 +23,7 @@ from fuzz.engines.home import disk_full
 from fuzz.engines.spec import EngineError
 
 SHOWN_LINES = 6
+FACTS = "SPECORACLE-FACTS "  # marks the line with the answer, among whatever else an interpreter prints
 # Reads the id of a process group, then waits: a byte more means that all is well, end of file without one that our
 # process is gone, also by SIGKILL. Parent-death signals would reach pip but not what pip starts, and setting one needs
 # code between fork and exec, which may hang where other threads run.
@@ -117,6 +118,13 @@ def guard() -> Iterator[Callable[[int], None]]:
         yield announce
     finally:
         guard.communicate(b".")
+
+
+def facts(command: Sequence[str | Path], *, deadline_s: float, env: Mapping[str, str] | None = None) -> str | None:
+    """What `command` printed on a line behind `FACTS`, ``None`` where there is no such line. Raises as `run` does."""
+    lines = run(command, deadline_s=deadline_s, env=env)
+    answer = next((line for line in lines if line.startswith(FACTS)), None)
+    return None if answer is None else answer.removeprefix(FACTS).strip()
 
 
 def explain(failure: ToolFailed, what: str, root: Path) -> EngineError:

@@ -39,7 +39,7 @@ def test_what_runs_from_a_bundle_is_what_runs_without(tmp_path):
     install = provision.provision(parse(ENGINE))
     place = Home.locate()
     pieces = provision._pieces(place, parse(ENGINE))
-    made = pack.make({ENGINE: [pieces["overlay"]]}, f"3.{sys.version_info.minor}", tmp_path / "bundle", place)
+    made = pack.make({parse(ENGINE): [pieces["overlay"]]}, f"3.{sys.version_info.minor}", tmp_path / "bundle", place)
     assert [piece.name for piece in made.engines[ENGINE]] == ["fla-0.6.0"]
     python = str(layers.interpreter(pieces["core"].path))
     from_bundle = gate(

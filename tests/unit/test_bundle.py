@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from fuzz.cli import cli
 from fuzz.commands.options import read_engine
-from fuzz.engines import bundle, layers, pack, provision
+from fuzz.engines import bundle, layers, pack, provision, tools
 from fuzz.engines.home import Home
-from fuzz.engines.spec import EngineError, parse
+from fuzz.engines.spec import EngineError, EngineSpec, parse
 from fuzz.launch import from_install
 
 HAVE = {"torch": "2.11.0+cu130", "torchvision": "0.26.0", "triton": "3.6.0", "numpy": "2.5.2"}
@@ -44,7 +44,7 @@ def place(tmp_path) -> Home:
 
 
 @pytest.fixture
-def pieces(tmp_path, monkeypatch) -> dict[str, list[layers.Layer]]:
+def pieces(tmp_path, monkeypatch) -> dict[EngineSpec, list[layers.Layer]]:
     """An engine with a package beside it and a wheel with kernels; nothing is downloaded."""
 
     def pip(place, python, arguments, title):
@@ -65,7 +65,7 @@ def pieces(tmp_path, monkeypatch) -> dict[str, list[layers.Layer]]:
     engine = {"sglang/__init__.py": "engine", "sglang/__pycache__/a.pyc": "byte code", layers.MANIFEST: "{}"}
     parts = [layer(tmp_path / "engine", engine), layer(tmp_path / "base", {}, "base.txt")]
     monkeypatch.setattr(pack.imports.EngineImports, "kernels", lambda table, version: [KERNELS])
-    return {"sglang==0.5.23": parts}
+    return {parse("sglang==0.5.23"): parts}
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ NO_ARCHIVES = {
 def test_an_archive_that_fits_its_hash_and_is_none_is_refused(made, place, content):
     data = json.loads((made.path / bundle.FILE).read_text())
     (made.path / "base.tar.xz").write_bytes(content)
-    data["pieces"]["base"]["sha256"] = bundle.sha256(made.path / "base.tar.xz")
+    data["pieces"]["base"]["sha256"] = layers.sha256(made.path / "base.tar.xz")
     (made.path / bundle.FILE).write_text(json.dumps(data))
     with pytest.raises(EngineError, match=r"base\.tar\.xz cannot be unpacked"):
         unpacked(bundle.read(made.path), place)
@@ -289,7 +289,7 @@ def test_an_archive_that_fits_its_hash_and_is_none_is_refused(made, place, conte
 def test_an_interpreter_that_answers_something_else_is_refused(tmp_path, answer):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
-    (tmp_path / "answer").write_text(f"SPECORACLE-HAS {answer}\n")
+    (tmp_path / "answer").write_text(f"{tools.FACTS}{answer}\n")
     python.chmod(0o755)
     with pytest.raises(EngineError, match="does not answer as Python does"):
         bundle._ask(python)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.engines import home, imports, layers, overlay, tools
+from fuzz.engines import home, imports, layers, tools
 from fuzz.engines.provision import installed, provision, remove
 from fuzz.engines.spec import parse
 from tests.fake_tools import COLD, FACTS, SPEC, Tools, fake, left_over, place, write  # noqa: F401 - fixtures
@@ -290,7 +290,7 @@ def test_a_checkout_is_used_where_its_package_lies_with_the_newest_pins(fake, tm
 def test_a_checkout_may_run_in_an_interpreter_of_the_users_own(monkeypatch, tmp_path):
     write(tmp_path / "python" / "sglang" / "__init__.py")
     asked = []
-    monkeypatch.setattr(tools, "run", lambda command, **options: asked.append(command) or [overlay.FACTS + "2.13.0"])
+    monkeypatch.setattr(tools, "run", lambda command, **options: asked.append(command) or [tools.FACTS + "2.13.0"])
     spec = parse(f"sglang@{tmp_path}", has_python=True)
     install = provision(spec, python=Path("python-of-mine"), device="cuda:0", home=tmp_path / "home")
     root = (tmp_path / "python").resolve()
@@ -304,7 +304,7 @@ def test_a_checkout_may_run_in_an_interpreter_of_the_users_own(monkeypatch, tmp_
 
 
 def test_a_local_engine_is_used_as_it_is(monkeypatch):
-    monkeypatch.setattr(tools, "run", lambda command, **options: ["warning", overlay.FACTS + "0.5.18"])
+    monkeypatch.setattr(tools, "run", lambda command, **options: ["warning", tools.FACTS + "0.5.18"])
     install = provision(parse("sglang==local"), python=Path("python-of-mine"), device="cuda")
     assert install.pythonpath == () and install.env == {} and install.record["version"] == "0.5.18"
     assert install.environment({"PYTHONPATH": "/mine"})["PYTHONPATH"] == "/mine"
@@ -313,6 +313,6 @@ def test_a_local_engine_is_used_as_it_is(monkeypatch):
 @pytest.mark.parametrize(("name", "distribution"), [("flashinfer", "flashinfer-python"), ("vllm", "vllm")])
 def test_a_local_engine_is_asked_for_under_its_distribution(monkeypatch, name, distribution):
     asked = []
-    monkeypatch.setattr(tools, "run", lambda command, **options: asked.append(command) or [overlay.FACTS + "0.7.4"])
+    monkeypatch.setattr(tools, "run", lambda command, **options: asked.append(command) or [tools.FACTS + "0.7.4"])
     install = provision(parse(name, has_python=True), python=Path("python-of-mine"), device="cuda:0")
     assert asked[0][-1] == distribution and install.record["version"] == "0.7.4"
