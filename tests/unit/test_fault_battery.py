@@ -53,7 +53,7 @@ def no_patience(monkeypatch):
 
 
 def test_a_thousand_faults_have_a_verdict_each_and_the_campaign_goes_on(tmp_path):
-    rng, sent, seen = random.Random(0), Counter(), Counter()
+    rng, sent = random.Random(0), Counter()
     weights = [0.25 if fault in HANGING else 1.0 for fault in VERDICTS]
     with started(direct=False) as session, Events(tmp_path) as events:
         events.emit("run_started")
@@ -63,12 +63,11 @@ def test_a_thousand_faults_have_a_verdict_each_and_the_campaign_goes_on(tmp_path
             events.end(number, verdict)
             assert verdict.kind is VERDICTS[fault], (fault, verdict)
             sent[VERDICTS[fault]] += 1
-            seen[verdict.kind] += 1
             if rng.random() < 0.2:
                 assert shown(session, None).kind is Kind.AGREE, f"after {fault}"
-    assert seen == sent and seen.total() == 1000
     written = event_reader.read(tmp_path)
     assert sum(e["event"] == "start" for e in written) == sum(e["event"] == "end" for e in written) == 1000
+    assert Counter(e["verdict"] for e in written if e["event"] == "end") == sent
 
 
 def test_the_same_faults_where_nothing_is_forked():

@@ -92,6 +92,12 @@ def test_a_run_that_stops_early_is_never_a_pass(error, code_of_pass, code_of_red
     assert end.exit_code(0) == code_of_pass and end.exit_code(1) == code_of_red
 
 
+def ran(program: str, *arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    """A Python program that has ended."""
+    command = [*before, sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
 INTERRUPTED = "import os, signal, sys, gc\nimport fuzz.cli\nfrom fuzz import interrupt\n"
 INTERRUPTED += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 INTERRUPTED += "def kill(*_): os.kill(os.getpid(), signal.SIGINT); sum(range(10))\n"
@@ -107,14 +113,14 @@ def test_an_interruption_that_other_code_swallows_or_hides_is_one_still(body):
     """As when Hypothesis is interrupted while it collects garbage or before its engine is set up."""
     program = INTERRUPTED + "def command(**_):\n"
     program += body + "fuzz.cli.cli.main = command\nfuzz.cli.main()"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = ran(program)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
 def test_an_interruption_while_one_is_said_changes_nothing():
     program = INTERRUPTED + "fuzz.cli.click.echo = lambda *_, **__: kill()\n"
     program += "def command(**_): kill()\nfuzz.cli.cli.main = command\nfuzz.cli.main()"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = ran(program)
     assert (done.returncode, done.stderr) == (130, "")
 
 
@@ -123,7 +129,7 @@ def test_once_the_exit_code_stands_no_signal_replaces_it():
     program = "import atexit, signal, fuzz.cli\nfrom fuzz.interrupt import SIGNALS\n"
     program += "atexit.register(lambda: print(*[signal.getsignal(s) is signal.SIG_IGN for s in SIGNALS]))\n"
     program += "fuzz.cli.cli.main = lambda **_: 3\nfuzz.cli.main()"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = ran(program)
     assert (done.returncode, done.stdout) == (3, "True True True\n")
 
 
@@ -132,9 +138,7 @@ def test_an_unexpected_end_of_file_is_no_interruption():
     program = "import click, fuzz.cli\n"
     program += "def command():\n  raise EOFError('Compressed file ended')\n"
     program += "fuzz.cli.cli.add_command(click.command()(command), 'command')\nfuzz.cli.main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "command"], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = ran(program, "command")
     assert done.returncode == 4 and "EOFError: Compressed file ended" in done.stderr
 
 
@@ -150,8 +154,7 @@ def test_once_an_interruption_was_heard_no_request_is_sent_and_no_other_reason_c
 def test_a_signal_that_whoever_started_us_had_ignored_stays_ignored():
     program = "from fuzz import interrupt; import signal; interrupt.listen()\n"
     program += "print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, signal.getsignal(signal.SIGTERM))"
-    command = ["nohup", sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = ran(program, before=("nohup",))
     assert done.stdout.startswith("True <function"), done
 
 
