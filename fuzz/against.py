@@ -8,7 +8,7 @@ not differ, a frozen case. What a difference is stands in ``difference.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -65,6 +65,8 @@ def _pair(left: Adapter, right: Adapter) -> Pair:
 class Sides:
     """Two sessions (or one, for two targets of one engine) where a campaign has one."""
 
+    history: tuple[dict[str, Any], ...] = ()  # which side a find is about is not known yet
+
     def __init__(self, left: Session, right: Session, pairs: list[Pair]):
         self.left, self.right = left, right
         self.pairs = {p.adapter.id: p for p in pairs}
@@ -103,6 +105,10 @@ class Sides:
             self.left.call(request | {"target": pair.left.id}),
             self.right.call(request | {"target": pair.right.id}),
         )
+
+    def stream(self, requests: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, Any]]:
+        """The answers of both sides to several cases, one after the other."""
+        return map(self.call, requests)
 
     def fresh(self) -> None:
         """The next call of either side starts in a new process."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuzz.adapter import Adapter
-from fuzz.executor import execute
+from fuzz.executor import execute, judged, prepare, request_for
+from fuzz.history import needed
 from fuzz.presentation import PLAIN, Presentation
 from fuzz.shrink import MAX_SECONDS, Shrunk, shrink
 from fuzz.strategies.case import shown_case
@@ -57,21 +58,27 @@ def believe(
     adapter: Adapter,
     choices: Sequence[int],
     identity: Identity,
-    run: Callable[[Any, Presentation, list[int]], Verdict],
+    run: Callable[[Any, Presentation], Verdict],
     shrink_seconds: float = MAX_SECONDS,
+    past: Sequence[dict[str, Any]] = (),
 ) -> Belief:
     """Investigate the find that ``choices`` led to. ``run`` executes and journals
-    one case; it is used for everything but the fresh reproductions."""
+    one case; it is used for everything but the fresh reproductions. ``past`` is what its
+    process was sent before: looked through when the find does not repeat alone."""
     given_case, given_how = shown_case(adapter.contract)(ReplaySource(choices))
     repeated = repeats(session, adapter, given_case, given_how, identity)
     rate = f"{repeated} of {FRESH_RUNS} fresh processes"
     if repeated < FRESH_RUNS:
-        verdict = Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity, {"rate": rate})
+        behind = _behind(session, adapter, given_case, given_how, identity, past)
+        evidence = {"rate": rate} | ({"behind": behind} if behind else {})
+        verdict = Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity, evidence)
         words = f"Repeats only in {rate}: {identity.field} {identity.kind}."
+        if behind:
+            words += f" It shows in a fresh process behind {_cases(behind)} of this run."
         return Belief(Kind.FLAKY, given_case, given_how, verdict, rate, 0, None, words)
-    small = shrink(adapter.contract, choices, identity, lambda case, how: run(case, how, []), shrink_seconds)
+    small = shrink(adapter.contract, choices, identity, run, shrink_seconds)
     if small is None:
-        small = Shrunk(given_case, given_how, run(given_case, given_how, []))
+        small = Shrunk(given_case, given_how, run(given_case, given_how))
     sibling = sibling_of(session, adapter, small.case, small.agreeing)
     kind = small.verdict.kind if sibling is not None else Kind.ORACLE_SUSPECT
     words = words_for(small.verdict)
@@ -91,6 +98,24 @@ def repeats(session: Session, adapter: Adapter, case: Any, how: Presentation, id
         session.fresh()
         count += execute(session, adapter, case, how).identity == identity
     return count
+
+
+def _behind(
+    session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity, past: Sequence[dict[str, Any]]
+) -> list[int]:
+    """Numbers of the earlier cases behind which the identity shows in a fresh process."""
+    columns = prepare(session, adapter, case, how)
+    if isinstance(columns, Verdict) or not past:
+        return []
+    found = needed(
+        session, past, request_for(adapter, how, columns),
+        lambda answer: judged(session, adapter, case, how, answer).identity == identity,
+    )  # fmt: skip
+    return [request["number"] for request in found or ()]
+
+
+def _cases(numbers: list[int]) -> str:
+    return f"case {numbers[0]}" if len(numbers) == 1 else f"cases {', '.join(map(str, numbers))}"
 
 
 def sibling_of(session: Session, adapter: Adapter, case: Any, agreeing: list[tuple[Any, Presentation]]) -> Any:

@@ -1,34 +1,35 @@
 """What a case costs, and how much of it is production code.
 
-A benchmark measures and asserts nothing. Medians within one run; the machine may
-be shared.
+Cases go the way of a campaign's volume: drawn, journalled, sent in batches, judged
+while the worker is at the next. A benchmark measures and asserts nothing. Figures
+are of one run; the machine may be shared.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from fuzz.adapter import Adapter
-from fuzz.executor import Columns, interpret
-from fuzz.presentation import PLAIN
-from fuzz.strategies.registry import structure_of
-from fuzz.strategies.source import RandomSource
+from fuzz.campaign import Campaign, Options
+from fuzz.events import Events
 from fuzz.supervisor import Session
-from oracle import contracts
 
+MAX_SECONDS = 60.0  # for one target
+WARM_UP = 40  # cases before those that are counted: imports, caches, compilation
 HEADER = f"{'target':<92} {'cases/s':>8} {'production':>10} {'adapter':>9} {'harness ms':>10}"
 
 
 def bench(session: Session, adapters: list[Adapter], cases: int, say: Callable[[str], None]) -> None:
-    """Print, per target: cases per second, shares of time in production code and
-    in the adapter around it, and the harness's own median cost a case (encode,
-    pipe, decode and judge) in milliseconds."""
+    """Print, per target: cases per second, shares of time in production code and in the
+    adapter around it, and what the harness adds to the worker's own time, in milliseconds
+    a case."""
     say(HEADER)
     for adapter in adapters:
         if adapter.id in session.ready["unsupported"]:
             continue
+        measure(session, adapter, WARM_UP)
         row = measure(session, adapter, cases)
         if row is None:
             say(f"{adapter.id:<92} no case executed")
@@ -39,29 +40,17 @@ def bench(session: Session, adapters: list[Adapter], cases: int, say: Callable[[
 
 def measure(session: Session, adapter: Adapter, cases: int) -> tuple[float, float, float, float] | None:
     """Cases per second, production share, adapter share, harness ms a case."""
-    contract, structure = contracts.get(adapter.contract), structure_of(adapter.contract)
-    total, production, worker, harness = 0.0, 0.0, 0.0, []
-    for i in range(cases):
-        case = structure(RandomSource(f"bench:{i}"))
-        began = time.perf_counter()
-        columns = contract.columns(case)
-        if adapter.accepts(Columns(columns)):
-            continue
-        request = {"target": adapter.id, "case": columns}
-        answer = session.call(request)
-        if not isinstance(answer, dict) or answer["status"] != "ok":
-            continue
-        interpret(contract, adapter, case, PLAIN, answer)
-        spent = time.perf_counter() - began
-        total += spent
-        production += answer["production_s"]
-        worker += answer["worker_s"]
-        harness.append(spent - answer["worker_s"])
-    if not harness:
+    options = Options(max_seconds=MAX_SECONDS, max_examples=cases, structure=False, continue_on_failure=True)
+    with tempfile.TemporaryDirectory(prefix="specoracle-bench-") as folder, Events(Path(folder)) as events:
+        campaign = Campaign(session, [adapter], options, events)
+        campaign.run()
+        wall_s = campaign.elapsed_s
+    (state,) = campaign.states
+    if not state.executed or not state.worker_s:
         return None
     return (
-        len(harness) / total,
-        production / total,
-        (worker - production) / total,
-        1e3 * statistics.median(harness),
+        state.executed / wall_s,
+        state.production_s / wall_s,
+        (state.worker_s - state.production_s) / wall_s,
+        1e3 * (wall_s - state.worker_s) / state.executed,
     )

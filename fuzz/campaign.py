@@ -16,7 +16,7 @@ import contextlib
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
 from fuzz.events import Events, EventsError
-from fuzz.executor import OUTSIDE_DOMAIN, prepare, send
+from fuzz.executor import OUTSIDE_DOMAIN, judged, prepare, request_for
 from fuzz.frozen import ENGINE, CorpusError
 from fuzz.known import Known
 from fuzz.presentation import Presentation
@@ -41,6 +41,8 @@ SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
 ROUNDS = 4  # a budget is enough for: where targets are many, slices are shorter, so that each has its turn
 RAW_PER_HYPOTHESIS = 60  # raw cases between two runs in which Hypothesis looks for structure
 HYPOTHESIS_EXAMPLES = 25
+MAX_BATCH = 32  # cases sent in one message
+BATCH_S = 0.1  # a batch takes at most about this, so that slices and budgets stay what they say
 MAX_SLUG = 80  # characters, as the schema of a frozen case asks
 LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
 STOP_AFTER_REFUSALS = 300  # consecutive cases that a target was asked and refused
@@ -50,13 +52,27 @@ STOP_AFTER_OUTSIDE = 10_000  # consecutive draws outside a target's domain: they
 @dataclass(frozen=True)
 class Options:
     """What bounds a campaign. ``max_examples`` is per target; targets and seed are those of
-    the whole of which this is the ``shard``."""
+    the whole of which this is the ``shard``. Without ``structure`` Hypothesis has no part in it."""
 
     seed: int = 0
     max_seconds: float = 60.0
     max_examples: int | None = None
     continue_on_failure: bool = False
     shard: Shard = Shard()
+    structure: bool = True
+
+
+@dataclass
+class Drawn:
+    """A case that can be sent: how it is shown, the choices that lead to it, its columns. ``number`` is its number
+    in the journal; ``past``, of a red one, what its worker was sent before."""
+
+    case: Any
+    how: Presentation
+    choices: list[int]
+    columns: dict[str, Any]
+    number: int = 0
+    past: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -80,13 +96,16 @@ class TargetState:
     found: dict[Identity, Found] = field(default_factory=dict)
     seen: dict[Identity, Verdict] = field(default_factory=dict)
     raw: int = 0
-    sought: int = 0  # of the raw cases, those that lay outside the domain before the first one was executed
+    sought: int = 0  # of the raw cases, those that lay outside the domain before the first that did not
+    fits: bool = False
     hypothesis_runs: int = 0
     hypothesis_cases: int = 0
     refused_in_a_row: int = 0
+    batch: int = 1
     flags: Counter[str] = field(default_factory=Counter)
     first_claim: dict[str, str] = field(default_factory=dict)  # by flag
     production_s: float = 0.0
+    worker_s: float = 0.0
     done: bool = False
     reason: str | None = None
 
@@ -167,13 +186,16 @@ class Campaign:
     def _over(self) -> bool:
         return self.elapsed_s >= self.options.max_seconds
 
+    def _hypothesis_is_due(self, state: TargetState) -> bool:
+        return self.options.structure and state.hypothesis_is_due
+
     def _left(self, state: TargetState) -> int:
         """Cases that the target may still be shown."""
         most = self.options.max_examples
         return HYPOTHESIS_EXAMPLES + RAW_PER_HYPOTHESIS if most is None else most - state.drawn
 
     def _slice(self, state: TargetState) -> None:
-        if state.hypothesis_is_due:
+        if self._hypothesis_is_due(state):
             self._hypothesis(state)
         else:
             self._sweep(state)
@@ -181,19 +203,56 @@ class Campaign:
             state.done = True
 
     def _sweep(self, state: TargetState) -> None:
-        """Raw cases until the slice is over or it is Hypothesis's turn. Until a target was shown
-        anything it gets a whole slice, and draws outside its domain do not count: they cost
-        next to nothing, and of a narrow domain hundreds may stand in front of the first case."""
-        build = shown_case(state.adapter.contract)
+        """Raw cases until the slice is over or it is Hypothesis's turn, in batches: while the worker
+        is at one, the next is drawn. Until a target was shown anything it gets a whole slice, and
+        draws outside its domain do not count: they cost next to nothing, and of a narrow domain
+        hundreds may stand in front of the first case."""
         began = time.monotonic()
-        while not state.hypothesis_is_due and self._left(state) > 0:
+
+        def over() -> bool:
             slice_s = self.slice_s if state.executed else SLICE_S
-            if state.done or self._over() or time.monotonic() - began >= slice_s:
-                return
+            return state.done or self._over() or time.monotonic() - began >= slice_s
+
+        batch = self._draw(state, over)
+        while batch:
+            asked = time.monotonic()
+            answers = self._post(state, batch)
+            ahead = self._draw(state, over)
+            verdicts = [self._journal(state, drawn, answer) for drawn, answer in zip(batch, answers, strict=True)]
+            state.batch = self._batch_size(state.batch, (time.monotonic() - asked) / len(batch))
+            for drawn, verdict in zip(batch, verdicts, strict=True):
+                if not state.done:
+                    self._look(state, drawn, verdict)
+            batch = ahead if not state.done else []
+
+    @staticmethod
+    def _batch_size(size: int, case_s: float) -> int:
+        """The next batch: twice the last one while a batch stays a small part of a slice."""
+        return max(1, min(2 * size, MAX_BATCH, int(BATCH_S / max(case_s, 1e-9))))
+
+    def _draw(self, state: TargetState, over: Callable[[], bool]) -> list[Drawn]:
+        """The next raw cases that can be sent, as many as a batch has; those that cannot are
+        counted at once."""
+        build, batch = shown_case(state.adapter.contract), []
+        while len(batch) < state.batch and not self._hypothesis_is_due(state) and self._left(state) > 0 and not over():
             source = RandomSource(f"{self.seed}:{state.adapter.id}:{state.raw}")
             state.raw += 1
             case, how = build(source)
-            self._one(state, case, how, source.choices)
+            ready = self._prepare(state, case, how, source.choices)
+            if isinstance(ready, Verdict):
+                self._refused(state, ready)
+            else:
+                batch.append(ready)
+        return batch
+
+    def _post(self, state: TargetState, batch: list[Drawn]) -> Iterator[Any]:
+        """Journal a batch and send it. Of a run that is killed, the first case without an end is the
+        one that was in flight."""
+        requests = []
+        for drawn in batch:
+            drawn.number = self.events.start(state.adapter.id, choices=drawn.choices)
+            requests.append(request_for(state.adapter, drawn.how, drawn.columns, number=drawn.number))
+        return iter(self.session.stream(requests))
 
     def _hypothesis(self, state: TargetState) -> None:
         import hypothesis
@@ -224,29 +283,35 @@ class Campaign:
         look()
 
     def _one(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> None:
-        verdict = self._execute(state, case, how, choices)
-        if verdict.kind is Kind.UNSUPPORTED:
-            outside = verdict.evidence["reason"].startswith(OUTSIDE_DOMAIN)
-            state.sought += outside and not state.executed
-            state.refused_in_a_row += 1
-            if state.refused_in_a_row >= (STOP_AFTER_OUTSIDE if outside else STOP_AFTER_REFUSALS):
-                self._stop(state, verdict.evidence["reason"])
-            return
-        state.refused_in_a_row = 0
-        if verdict.red and verdict.identity not in state.found:
-            state.seen.setdefault(verdict.identity, verdict)
-            self._investigate(state, choices, verdict)
-        elif verdict.kind is Kind.HARNESS_ERROR:
-            self._stop(state, f"harness error: {verdict.evidence.get('message')}")
+        ready = self._prepare(state, case, how, choices)
+        if isinstance(ready, Verdict):
+            self._refused(state, ready)
+        else:
+            self._look(state, ready, self._ask(state, ready))
 
-    def _execute(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> Verdict:
+    def _execute(self, state: TargetState, case: Any, how: Presentation) -> Verdict:
+        """The verdict of a case that shrinking tries."""
+        ready = self._prepare(state, case, how, [])
+        return ready if isinstance(ready, Verdict) else self._ask(state, ready)
+
+    def _prepare(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> Drawn | Verdict:
         prepared = prepare(self.session, state.adapter, case, how)
         if isinstance(prepared, Verdict):  # nothing is sent, so nothing can be lost
             state.verdicts[prepared.kind] += 1
             return prepared
-        number = self.events.start(state.adapter.id, choices=choices)
-        verdict = send(self.session, state.adapter, case, how, prepared)
-        self.events.end(number, verdict, known=verdict.red and self._known(verdict.identity) is not None)
+        state.fits = True
+        return Drawn(case, how, choices, prepared)
+
+    def _ask(self, state: TargetState, drawn: Drawn) -> Verdict:
+        (answer,) = self._post(state, [drawn])
+        return self._journal(state, drawn, answer)
+
+    def _journal(self, state: TargetState, drawn: Drawn, answer: Any) -> Verdict:
+        """Judge an answer, write it down and count it."""
+        verdict = judged(self.session, state.adapter, drawn.case, drawn.how, answer)
+        self.events.end(drawn.number, verdict, known=verdict.red and self._known(verdict.identity) is not None)
+        if verdict.red and verdict.identity not in state.found:
+            drawn.past = [r for r in self.session.history if r.get("number", drawn.number) < drawn.number]
         state.verdicts[verdict.kind] += 1
         if verdict.kind not in (Kind.UNSUPPORTED, Kind.INVALID_CASE):
             state.behaviours.update(verdict.behaviours)
@@ -254,18 +319,42 @@ class Campaign:
             state.flags[flag] += 1
             state.first_claim.setdefault(flag, verdict.evidence.get("claim", ""))
         state.production_s += verdict.production_s
+        state.worker_s += answer.get("worker_s", 0.0) if isinstance(answer, dict) else 0.0
         return verdict
+
+    def _look(self, state: TargetState, drawn: Drawn, verdict: Verdict) -> None:
+        """What a verdict means for its target."""
+        if verdict.kind is Kind.UNSUPPORTED:
+            self._refused(state, verdict)
+            return
+        state.refused_in_a_row = 0
+        if verdict.red and verdict.identity not in state.found:
+            state.seen.setdefault(verdict.identity, verdict)
+            self._investigate(state, drawn, verdict)
+        elif verdict.kind is Kind.HARNESS_ERROR:
+            self._stop(state, f"harness error: {verdict.evidence.get('message')}")
+
+    def _refused(self, state: TargetState, verdict: Verdict) -> None:
+        if verdict.kind is not Kind.UNSUPPORTED:
+            return
+        outside = verdict.evidence["reason"].startswith(OUTSIDE_DOMAIN)
+        state.sought += outside and not state.fits
+        state.refused_in_a_row += 1
+        if state.refused_in_a_row >= (STOP_AFTER_OUTSIDE if outside else STOP_AFTER_REFUSALS):
+            self._stop(state, verdict.evidence["reason"])
 
     def _stop(self, state: TargetState, reason: str) -> None:
         state.done, state.reason = True, reason
 
-    def _investigate(self, state: TargetState, choices: list[int], verdict: Verdict) -> None:
+    def _investigate(self, state: TargetState, drawn: Drawn, verdict: Verdict) -> None:
         """Reproduce, shrink, find a sibling, freeze; then the target is done
         unless the campaign continues on failure."""
         self.on_progress(self)
         known = self._known(verdict.identity)
         belief = (
-            self._believe(state, choices, verdict) if known is None else taken_as_known(verdict, choices, state.adapter)
+            self._believe(state, drawn, verdict)
+            if known is None
+            else taken_as_known(verdict, drawn.choices, state.adapter)
         )
         if belief.kind is not verdict.kind:
             state.verdicts[verdict.kind] -= 1
@@ -286,12 +375,12 @@ class Campaign:
         launch = self.session.launch
         return next((k for k in self.known if k.covers(identity, launch.version, launch.device)), None)
 
-    def _believe(self, state: TargetState, choices: list[int], verdict: Verdict) -> Belief:
+    def _believe(self, state: TargetState, drawn: Drawn, verdict: Verdict) -> Belief:
         # A find near the end of the budget is still shrunk, but not for long.
         left = self.options.max_seconds - self.elapsed_s
         return believe(
-            self.session, state.adapter, choices, verdict.identity,
-            lambda c, h, m: self._execute(state, c, h, m), min(MAX_SECONDS, max(LEAST_SHRINK_S, left)),
+            self.session, state.adapter, drawn.choices, verdict.identity,
+            lambda c, h: self._execute(state, c, h), min(MAX_SECONDS, max(LEAST_SHRINK_S, left)), drawn.past,
         )  # fmt: skip
 
     def _frozen(self, state: TargetState, belief: Belief, listed: bool) -> Path | None:

@@ -42,9 +42,18 @@ def prepare(session: Session, adapter: Adapter, case: Any, how: Presentation) ->
 
 def send(session: Session, adapter: Adapter, case: Any, how: Presentation, columns: dict[str, Any]) -> Verdict:
     """Send prepared columns to the worker and judge the answer."""
-    request = {"target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided}
-    judged = getattr(session, "interpret", interpret)  # two sides that are compared judge their pair of answers
-    return judged(contracts.get(adapter.contract), adapter, case, how, session.call(request))
+    return judged(session, adapter, case, how, session.call(request_for(adapter, how, columns)))
+
+
+def request_for(adapter: Adapter, how: Presentation, columns: dict[str, Any], **label: int) -> dict[str, Any]:
+    """What the worker is sent for a case; ``label`` is for whoever reads a session's history."""
+    return {"target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided, **label}
+
+
+def judged(session: Session, adapter: Adapter, case: Any, how: Presentation, answer: Any) -> Verdict:
+    """The verdict that an answer of the session means."""
+    means = getattr(session, "interpret", interpret)  # two sides that are compared judge their pair of answers
+    return means(contracts.get(adapter.contract), adapter, case, how, answer)
 
 
 class Columns:

@@ -19,6 +19,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ END_DEADLINE_S = 30.0  # a killed process may have 100 GB to give back
 CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
 STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
 LOG_TAIL_BYTES = 4000
+HISTORY = 64  # requests of a worker that are remembered, to find out which of them it takes for a fault to show
 
 
 class SessionError(Exception):
@@ -115,6 +118,8 @@ class Session:
         self._spawned = 0
         self._quarantine: str | None = None
         self._worker: socket.socket | None = None
+        self._unread = 0
+        self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
         self._pid = 0
         self.ready: dict[str, Any] = {}
 
@@ -245,13 +250,45 @@ class Session:
     def call(self, request: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any] | Died | Hung:
         """Send one request to the worker and wait for its answer, its death or
         the deadline. The next call gets a fresh worker if this one was lost."""
+        (answer,) = self.stream([request], deadline_s)
+        return answer
+
+    def stream(
+        self, requests: Sequence[dict[str, Any]], deadline_s: float | None = None
+    ) -> Iterator[dict[str, Any] | Died | Hung]:
+        """Send several requests in one message and return their answers, in order, as they come:
+        the worker goes on while its answers are looked at. It finishes a request, with the device
+        synchronised, before it looks at the next, so a death or silence belongs to the first that
+        was not answered; those behind it go to the next worker."""
+        requests = list(requests)
+        if requests:
+            self._post(requests)
+        return self._answers(requests, deadline_s or self.deadline_s)
+
+    def _post(self, requests: Sequence[dict[str, Any]]) -> None:
         interrupt.look()
+        if self._unread:  # whoever asked was stopped before all answers had come
+            self.fresh()
         if self._worker is None:
             self._fork()
-        limit = deadline_s or self.deadline_s
-        self._worker.settimeout(limit)
+        self._worker.settimeout(END_DEADLINE_S)  # it reads a message before it does anything else
+        self._unread = len(requests)
+        # A worker that died meanwhile, or stands still, is found out where its answer is read.
+        with contextlib.suppress(wire.Closed, TimeoutError):
+            wire.send(self._worker, {"requests": requests})
+
+    def _answers(self, requests: Sequence[dict[str, Any]], limit_s: float) -> Iterator[dict[str, Any] | Died | Hung]:
+        for at, request in enumerate(requests):
+            if not self._unread:  # the worker was lost with the last one
+                self._post(requests[at:])
+            self.history.append(request)
+            answer = self._receive(limit_s)
+            self._unread = 0 if self._worker is None else self._unread - 1
+            yield answer
+
+    def _receive(self, limit_s: float) -> dict[str, Any] | Died | Hung:
+        self._worker.settimeout(limit_s)
         try:
-            wire.send(self._worker, request)
             answer = wire.receive(self._worker)
             if answer.get("lost"):  # it answered, but its device will not work again
                 self._lose(kill=True)
@@ -259,7 +296,7 @@ class Session:
         except TimeoutError:
             stack = self._stack()
             self._lose(kill=True)
-            return Hung(limit, stack)
+            return Hung(limit_s, stack)
         except (wire.Closed, wire.WireError) as error:
             code = self._lose(kill=isinstance(error, wire.WireError))
             return Died(code, f"{error}\n{self._tail(self._worker_log)}".strip())
@@ -280,6 +317,7 @@ class Session:
         return self._pid if self._worker is not None else None
 
     def _fork(self) -> None:
+        self.history.clear()
         if self._zygote is None:  # lost with the last worker, or direct mode after a death
             self.start()
         if self.direct:
@@ -306,6 +344,7 @@ class Session:
     def _lose(self, *, kill: bool) -> int | None:
         """Forget the worker and return how it ended, ``None`` when the zygote, which
         alone could say, is gone too."""
+        self._unread = 0
         if kill:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)

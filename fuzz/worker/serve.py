@@ -11,6 +11,7 @@ wrong call signature is ours, an assertion of the engine is the engine's.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 import time
@@ -33,16 +34,15 @@ INTERPRETER_REPAIRS = str(Path(__file__).parents[2] / "fuzz" / "engines" / "inte
 
 
 def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> None:
-    """Serve requests until the supervisor closes the connection."""
-    while True:
-        try:
-            request = wire.receive(sock)
-        except wire.Closed:
-            return
-        try:
-            wire.send(sock, answer(engine, adapters, request))
-        except wire.Closed:
-            return
+    """Serve requests until the supervisor closes the connection. A message may bring several;
+    each is finished and answered before the next is looked at."""
+    with contextlib.suppress(wire.Closed):
+        while True:
+            for request in wire.receive(sock)["requests"]:
+                given = answer(engine, adapters, request)
+                wire.send(sock, given)
+                if given.get("lost"):  # its device answers nothing any more: the next case must not be blamed
+                    return
 
 
 def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]) -> dict[str, Any]:

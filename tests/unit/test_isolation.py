@@ -214,7 +214,7 @@ def test_a_fault_that_does_not_repeat_is_flaky(fake_session):
     choices = _choices_for(1013)
     case, _ = shown_case(CONTRACT.name)(ReplaySource(choices))
     assert case.requests[0].pre == 1013
-    belief = believe(fake_session, adapter(), choices, identity, lambda c, h, m: execute(fake_session, adapter(), c, h))
+    belief = believe(fake_session, adapter(), choices, identity, lambda c, h: execute(fake_session, adapter(), c, h))
     assert belief.kind is Kind.FLAKY
     assert "of 3" in belief.rate
 

@@ -1,0 +1,51 @@
+"""Which earlier case it takes for a fault to show.
+
+Production keeps things between calls: descriptors by address, caches, memory that an
+earlier kernel wrote next to. A fault that shows behind other cases and not alone would
+look like chance. Its process's last requests are therefore sent again in fresh ones,
+and halved for as long as the fault still shows. What this cannot find: a fault that
+needs more of the past than a session remembers, or that is chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuzz.supervisor import Session
+
+MAX_RUNS = 24  # fresh processes; halving 64 requests down to one or two takes about twelve
+
+
+def needed(
+    session: Session,
+    past: Sequence[dict[str, Any]],
+    request: dict[str, Any],
+    shows: Callable[[Any], bool],
+) -> list[dict[str, Any]] | None:
+    """The requests of ``past``, in order, behind which the answer to ``request`` ``shows`` the
+    fault in a fresh process; ``None`` if it does not even behind all of them. No single half
+    of the result is enough, unless the runs were used up."""
+    runs = 0
+
+    def again(before: Sequence[dict[str, Any]]) -> bool:
+        nonlocal runs
+        runs += 1
+        session.fresh()
+        answers = list(session.stream([*before, request]))
+        return shows(answers[-1])
+
+    kept = list(past)
+    if not kept or not again(kept):
+        return None
+    size = (len(kept) + 1) // 2
+    while size and runs < MAX_RUNS:
+        at = 0
+        while at < len(kept) and runs < MAX_RUNS:
+            fewer = kept[:at] + kept[at + size :]
+            if fewer and again(fewer):
+                kept = fewer
+            else:
+                at += size
+        size //= 2
+    return kept
