@@ -122,6 +122,33 @@ class TargetState:
     def executed(self) -> int:
         return sum(n for k, n in self.verdicts.items() if k not in (Kind.UNSUPPORTED, Kind.INVALID_CASE))
 
+    def add(self, other: TargetState) -> None:
+        """Count in what another part of the campaign showed the same target."""
+        for name in ("verdicts", "behaviours", "flags"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "production_s", "worker_s"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("found", "seen", "first_claim"):
+            setattr(self, name, getattr(other, name) | getattr(self, name))
+        self.done, self.reason = self.done or other.done, self.reason or other.reason
+
+
+def emit_target(events: Events, state: TargetState) -> None:
+    """Write down what a target was shown."""
+    contract = contracts.get(state.adapter.contract)
+    with contextlib.suppress(EventsError):  # a full disk was reported already
+        events.emit(
+            "target",
+            target=state.adapter.id,
+            contract=contract.name,
+            executed=state.executed,
+            verdicts={str(k): n for k, n in state.verdicts.items()},
+            behaviours=dict(state.behaviours),
+            not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
+            production_s=round(state.production_s, 3),
+            reason=state.reason,
+        )
+
 
 class Campaign:
     """Runs targets until time, examples or finds end it. See the module."""
@@ -146,8 +173,9 @@ class Campaign:
     def elapsed_s(self) -> float:
         return time.monotonic() - self.began
 
-    def run(self) -> None:
-        """Fuzz until the budget is spent or no target is left."""
+    def run(self, *, whole: bool = True) -> None:
+        """Fuzz until the budget is spent or no target is left. What each target was shown is
+        said at the end of a ``whole`` campaign; of a part its caller says it."""
         self.began = time.monotonic()
         for state in self.states:
             reason = self.session.ready.get("unsupported", {}).get(state.adapter.id)
@@ -165,23 +193,8 @@ class Campaign:
                         self._slice(state)
                         self.on_progress(self)
         finally:  # also of a run that is interrupted
-            for state in self.states:
-                self._emit_target(state)
-
-    def _emit_target(self, state: TargetState) -> None:
-        contract = contracts.get(state.adapter.contract)
-        with contextlib.suppress(EventsError):  # a full disk was reported already
-            self.events.emit(
-                "target",
-                target=state.adapter.id,
-                contract=contract.name,
-                executed=state.executed,
-                verdicts={str(k): n for k, n in state.verdicts.items()},
-                behaviours=dict(state.behaviours),
-                not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
-                production_s=round(state.production_s, 3),
-                reason=state.reason,
-            )
+            for state in self.states if whole else ():
+                emit_target(self.events, state)
 
     def _over(self) -> bool:
         return self.elapsed_s >= self.options.max_seconds

@@ -8,6 +8,7 @@ tables, summaries) is derived from this file.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import platform
@@ -35,13 +36,14 @@ class Events:
         self.out = out
         try:
             out.mkdir(parents=True, exist_ok=True)
-            # "x": of two runs that name the same folder, the second is refused.
-            self._file = (out / FILE).open("x", encoding="utf-8")
+            # Exclusive: of two runs that name the same folder, the second is refused. Unbuffered: the processes of
+            # a run over several devices share it, and write a line in one call.
+            self._file = os.open(out / FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except FileExistsError:
             raise EventsError(f"--out {out} already holds a run; name another folder or move that one away") from None
         except OSError as error:
             raise EventsError(f"--out {out} cannot be written: {error.strerror}") from None
-        self._cases = 0
+        self._cases, self._step = 0, 1
         self.about: dict[str, str] = {}  # engine and version, in each event of a run over several
 
     def __enter__(self) -> Events:
@@ -49,14 +51,23 @@ class Events:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # a full disk was reported by the write
-            self._file.close()
+            os.close(self._file)
+
+    def for_lane(self, number: int, lanes: int, device: str) -> Events:
+        """The same stream for one of several processes, from ``number`` 0 on: it numbers its cases
+        so that no two have the same, and each of its events names its ``device``."""
+        own = copy.copy(self)
+        own._cases, own._step = number + 1 - lanes, lanes
+        own.about = self.about | {"device": device}
+        return own
 
     def emit(self, event: str, **values: Any) -> None:
         """Write one event."""
         line = {"schema": SCHEMA, "event": event, "time": round(time.time(), 3), **self.about, **values}
+        raw = (json.dumps(line, separators=(",", ":"), default=str) + "\n").encode()
         try:
-            self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
-            self._file.flush()
+            while raw:
+                raw = raw[os.write(self._file, raw) :]
         except OSError as error:
             raise EventsError(f"{self.out} cannot be written any more: {error.strerror}") from None
 
@@ -69,7 +80,7 @@ class Events:
 
     def start(self, target: str, **source: Any) -> int:
         """Journal a case before it is sent; returns its number."""
-        self._cases += 1
+        self._cases += self._step
         self.emit("start", case=self._cases, target=target, **source)
         return self._cases
 

@@ -42,6 +42,15 @@ class GateResult:
     suspects: list[tuple[str, Verdict]] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
 
+    def add(self, other: GateResult) -> None:
+        """Count in what another device found out about other targets."""
+        for name in ("verdicts", "executed", "agreed"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("red", "known_red", "reasons"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("silent_known", "expired_known", "suspects", "answers"):
+            getattr(self, name).extend(getattr(other, name))
+
 
 def gate(
     session: Session,

@@ -24,6 +24,16 @@ class Shard:
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 
+    def examples(self, targets: int, most: int | None) -> int | None:
+        """How many of the ``most`` cases that a target may be shown fall to this part, where several
+        parts have the same target."""
+        if most is None or self.count <= targets:
+            return most
+        first = self.number - 1
+        same = len(range(first % targets, self.count, targets))
+        share, rest = divmod(most, same)
+        return share + (first // targets < rest)
+
     def share(self, targets: Sequence[T], seed: int) -> tuple[list[T], int]:
         """The targets of this part, and its seed."""
         first = self.number - 1

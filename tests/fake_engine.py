@@ -133,3 +133,18 @@ def two_bugs(engine: Any, case: Any) -> dict[str, Any]:
 )  # fmt: skip
 def right_target(engine: Any, case: Any) -> dict[str, Any]:
     return right(case)
+
+
+@adapter(
+    contract="commit.checkpoint_steps", module="fake", symbol="remembers", engine="fake",
+    observes=("current_step", "checkpoint_step"), needs=(), accepts=functional_chain,
+)  # fmt: skip
+def remembers(engine: Any, case: Any) -> dict[str, Any]:
+    """Right for itself, and wrong about length 1200 once its process has met both 1100 and 1101."""
+    with engine.production():
+        met = engine.__dict__.setdefault("met", set())
+        met.update(case.pre.tolist())
+    answer = right(case)
+    if {1100, 1101} <= met and case.pre.tolist() == [1200]:
+        answer["current_step"] = [-2]
+    return answer

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fuzz import interrupt, support
 from fuzz import known as known_
-from fuzz import support
 from fuzz.adapter import Adapter, select
 from fuzz.against import Sides, matching, pairs
 from fuzz.believe import words_for
-from fuzz.campaign import Campaign, Found, Options, TargetState
+from fuzz.campaign import Campaign, Found, Options, TargetState, emit_target
+from fuzz.commands import parts
 from fuzz.commands.options import (
     Duration,
     ShardParam,
@@ -28,22 +33,36 @@ from fuzz.commands.options import (
     read_sides,
     read_targets,
     seed_option,
+    several_devices,
     where_words,
 )
-from fuzz.commands.runs import counted, ending, run_finished, run_started
+from fuzz.commands.parts import counts
+from fuzz.commands.runs import Ending, counted, ending, run_finished, run_started
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.difference import BOTH_LEGAL
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
 from fuzz.known import Known
+from fuzz.lanes import Lanes
 from fuzz.progress import Display
-from fuzz.supervisor import Session
+from fuzz.supervisor import Launch, Session
 from fuzz.verdict import Kind, exit_code
 from oracle import contracts, explain
 
 
+@dataclass(frozen=True)
+class Done:
+    """A campaign that ended: what each target was shown, under which bounds, where, in how long."""
+
+    states: list[TargetState]
+    launch: Launch
+    places: dict[str, str | None]
+    options: Options
+    seconds: float
+
+
 @click.command()
-@engine_options
+@partial(engine_options, device=several_devices)
 @corpus_option
 @out_option
 @seed_option
@@ -57,17 +76,20 @@ from oracle import contracts, explain
     "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
 )
 def fuzz(
-    engine, target, contract, device, python, bundle, offline, corpus, out, seed, max_time, max_examples,
+    engine, target, contract, devices, python, bundle, offline, corpus, out, seed, max_time, max_examples,
     shard, continue_on_failure, against,
 ) -> None:  # fmt: skip
     """Look for divergences on fresh inputs, shrink and freeze them.
 
     With --against two implementations are shown the same cases. A difference between
     them is a find, and says which side the reference takes; one in which both are legal
-    is reported and not red.
+    is reported and not red. Several devices share the targets of one run.
     """
+    device = devices[0]
     options = Options(seed, max_time, max_examples, continue_on_failure, shard)
     if against is not None:
+        if len(devices) > 1:
+            raise click.UsageError("--against runs on one device; name one")
         sides = read_sides(engine, against, python, bundle)
         sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options))
     spec = read_engine(engine, python, bundle)
@@ -75,6 +97,11 @@ def fuzz(
     known = known_.load(corpus, spec.name)
     support.expected(corpus, spec.name, spec.version or "", device)  # a broken file is said now, not after the run
     folder = fresh_folder(out, "fuzz")
+    if len(devices) > 1:
+        launch = provisioned(spec, device, python, offline)
+        listed = support.expected(corpus, spec.name, launch.version, device)
+        again = engine_words(spec, device, python)
+        sys.exit(_on_several(launch, devices, adapters, options, folder, known, listed, again))
     with open_session(spec, device, python, offline) as session, Events(folder) as events:
         listed = support.expected(corpus, spec.name, session.launch.version, device)
         code = _run(
@@ -120,38 +147,79 @@ def _run(
     listed: list[str], title: str, again: str, **values: Any,
 ) -> int:  # fmt: skip
     """Run the campaign, print, write the last event and return the exit code."""
-    bounds = {"seed": options.seed, "max_seconds": options.max_seconds, "max_examples": options.max_examples}
-    bounds |= {"shard": str(options.shard)} if options.shard.count > 1 else {}
-    run_started(events, session, "fuzz", **bounds, **values)
+    run_started(events, session, "fuzz", **_bounds(options), **values)
     with Display("fuzz") as display:
         campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
         with ending() as end:
             campaign.run()
-    code = end.exit_code(_code(campaign, listed))
-    _print(campaign, title, again)
-    run_finished(events, code, end, seconds=round(campaign.elapsed_s, 2))
+    done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s)
+    return _finish(done, events, end, listed, title, again)
+
+
+def _on_several(
+    launch: Launch, devices: Sequence[str], adapters: list[Adapter], options: Options, folder: Path,
+    known: list[Known], listed: list[str], again: str,
+) -> int:  # fmt: skip
+    """The campaign on several devices at once; returns the exit code."""
+    split = parts.split(adapters, options, len(devices))
+    with Events(folder) as events, Lanes(launch, devices, len(split)) as lanes:
+        with Display(f"{launch.engine}=={launch.version}") as display:
+            display.show(f"importing the engine on {counted(len(devices), 'device')}", None, stage=True)
+            lanes.start(events, lambda lane: parts.work(lane, adapters, split, options, known))
+        run_started(events, lanes.session, "fuzz", **_bounds(options))
+        began = time.monotonic()
+        with Display("fuzz") as display, ending() as end:
+            results = lanes.go(
+                lambda sums: display.show(_words(*sums, time.monotonic() - began), _share(began, options))
+            )
+            interrupt.look()
+        ready = lanes.session.ready
+        states, lost = parts.merged(results, adapters, options, ready["unsupported"])
+        end.lost([each.reason for each in lanes.failed] + lost)
+        for state in states:
+            emit_target(events, state)
+        done = Done(states, lanes.session.launch, ready["places"], options, time.monotonic() - began)
+        return _finish(done, events, end, listed, f"{launch.engine}=={launch.version}", again)
+
+
+def _bounds(options: Options) -> dict[str, Any]:
+    bounds = {"seed": options.seed, "max_seconds": options.max_seconds, "max_examples": options.max_examples}
+    return bounds | ({"shard": str(options.shard)} if options.shard.count > 1 else {})
+
+
+def _finish(done: Done, events: Events, end: Ending, listed: list[str], title: str, again: str) -> int:
+    """Print, write the last event and return the exit code."""
+    code = end.exit_code(_code(done.states, listed))
+    _print(done, title, again)
+    run_finished(events, code, end, seconds=round(done.seconds, 2))
     return code
 
 
 def _show(display: Display, campaign: Campaign) -> None:
-    cases = sum(s.executed for s in campaign.states)
-    behaviours = len({(s.adapter.contract, b) for s in campaign.states for b in s.behaviours})
-    finds = sum(len(s.found) for s in campaign.states)
-    rate = cases / max(campaign.elapsed_s, 1e-9)
-    text = f"{cases} cases, {rate:.0f}/s, {behaviours} behaviours reached, {counted(finds, 'divergence')}"
-    display.show(text, campaign.elapsed_s / campaign.options.max_seconds)
+    display.show(
+        _words(*counts(campaign.states), campaign.elapsed_s), campaign.elapsed_s / campaign.options.max_seconds
+    )
 
 
-def _code(campaign: Campaign, listed: list[str]) -> int:
+def _words(cases: int, behaviours: int, finds: int, seconds: float) -> str:
+    rate = cases / max(seconds, 1e-9)
+    return f"{cases} cases, {rate:.0f}/s, {behaviours} behaviours reached, {counted(finds, 'divergence')}"
+
+
+def _share(began: float, options: Options) -> float:
+    return (time.monotonic() - began) / options.max_seconds
+
+
+def _code(states: list[TargetState], listed: list[str]) -> int:
     """Exit code of a campaign; ``listed`` are the targets that must run."""
     verdicts: Counter[Kind] = Counter()
-    for state in campaign.states:
+    for state in states:
         verdicts.update(state.verdicts)
-    unknown = sum(1 for f in _finds(campaign) if f.known is None and f.belief.kind is not Kind.ORACLE_SUSPECT)
-    unknown += sum(len(s.seen.keys() - s.found.keys()) for s in campaign.states)
-    chosen = {s.adapter.id: s for s in campaign.states}
+    unknown = sum(1 for f in _finds(states) if f.known is None and f.belief.kind is not Kind.ORACLE_SUSPECT)
+    unknown += sum(len(s.seen.keys() - s.found.keys()) for s in states)
+    chosen = {s.adapter.id: s for s in states}
     did_not_run = [t for t in listed if t in chosen and not chosen[t].executed]
-    if not any(s.executed for s in campaign.states):
+    if not any(s.executed for s in states):
         click.echo("inconclusive: no selected target executed a case", err=True)
     for name in did_not_run:
         click.echo(f"inconclusive: {name} is listed in support.toml but executed nothing", err=True)
@@ -169,19 +237,18 @@ def _not_executed(state: TargetState) -> str:
     return f"not reached: {drawn}"
 
 
-def _finds(campaign: Campaign) -> list[Found]:
-    return [f for s in campaign.states for f in s.found.values()]
+def _finds(states: list[TargetState]) -> list[Found]:
+    return [f for s in states for f in s.found.values()]
 
 
-def _print(campaign: Campaign, title: str, again: str) -> None:
+def _print(done: Done, title: str, again: str) -> None:
     """The table of targets and each find in words; ``again`` are the options of a
     replay."""
-    launch = campaign.session.launch
-    width = max(len(s.adapter.id) for s in campaign.states)
-    options, seconds = campaign.options, campaign.elapsed_s
+    launch, options, seconds = done.launch, done.options, done.seconds
+    width = max(len(s.adapter.id) for s in done.states)
     part = f", part {options.shard}" if options.shard.count > 1 else ""
     click.echo(f"\n{title} on {launch.device}, seed {options.seed}{part}, {seconds:.0f} s")
-    for s in campaign.states:
+    for s in done.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
             click.echo(f"{s.adapter.id:<{width}}  {_not_executed(s)}")
@@ -191,14 +258,14 @@ def _print(campaign: Campaign, title: str, again: str) -> None:
         note += f"  {s.flags[BOTH_LEGAL]} differ, both legal" if s.flags[BOTH_LEGAL] else ""
         note += f"  stopped: {s.reason}" if s.reason else ""
         click.echo(f"{s.adapter.id:<{width}}  {s.executed:>6} cases  {len(s.behaviours):>2}/{total} behaviours{note}")
-    for s in campaign.states:
+    for s in done.states:
         if s.flags[BOTH_LEGAL]:
             click.echo(
                 f"\nnot red, both legal: {s.adapter.id}, {s.flags[BOTH_LEGAL]} cases\n  {s.first_claim[BOTH_LEGAL]}"
             )
-    for found in _finds(campaign):
-        _print_find(found, again, campaign.session.ready["places"])
-    for s in campaign.states:
+    for found in _finds(done.states):
+        _print_find(found, again, done.places)
+    for s in done.states:
         for identity in s.seen.keys() - s.found.keys():
             click.echo(f"\nseen, not investigated: {identity}\n  {words_for(s.seen[identity])}")
 

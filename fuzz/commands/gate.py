@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from fuzz import corpus as corpus_
 from fuzz import known as known_
 from fuzz.adapter import Adapter, select
 from fuzz.believe import words_for
+from fuzz.commands import gate_lanes
 from fuzz.commands.options import (
     corpus_option,
     engine_options,
@@ -24,12 +27,13 @@ from fuzz.commands.options import (
     out_option,
     read_engines,
     read_targets,
+    several_devices,
     several_engines,
 )
 from fuzz.commands.runs import Ending, counted, ending, engine_started, run_finished, run_started, several_started
 from fuzz.commands.session import provisioned, started
 from fuzz.engines.spec import EngineSpec
-from fuzz.events import Events
+from fuzz.events import Events, EventsError
 from fuzz.frozen import FrozenCase
 from fuzz.gate import GateResult, doubt_reference
 from fuzz.gate import gate as run_gate
@@ -64,6 +68,11 @@ class Part:
     def label(self) -> str:
         return f"{self.launch.engine}=={self.launch.version}"
 
+    def show(self, display: Display, done: int, red: int) -> None:
+        """How far it is."""
+        total = sum(a.contract == f.contract for a in self.adapters for _, f in self.cases)
+        display.show(f"{done} of {total}, {counted(red, 'divergence')}", done / total)
+
     @property
     def code(self) -> int:
         """The exit code that this engine alone would give."""
@@ -78,16 +87,18 @@ class Part:
 
 
 @click.command()
-@partial(engine_options, engine=several_engines)
+@partial(engine_options, engine=several_engines, device=several_devices)
 @corpus_option
 @out_option
 @click.option("--strict", is_flag=True, help="Fail too on a listed divergence that expired or no longer fires.")
-def gate(engines, target, contract, device, python, bundle, offline, corpus, out, strict) -> None:
+def gate(engines, target, contract, devices, python, bundle, offline, corpus, out, strict) -> None:
     """Replay frozen cases against one or several engines and decide, for CI.
 
     Several engines run one after the other and are compared: see OUT/agreement.csv. A
     reference that all of them contradict alike is ORACLE_SUSPECT, not a divergence.
+    Several devices share the targets.
     """
+    device = devices[0]
     specs = read_engines(engines, python, bundle)
     chosen = [select(spec.name, target, contract) for spec in specs]
     if not any(chosen):
@@ -114,7 +125,12 @@ def gate(engines, target, contract, device, python, bundle, offline, corpus, out
     labels = [part.label for part in parts]
     if len(set(labels)) < len(labels):
         raise click.UsageError(f"two of the engines are {max(labels, key=labels.count)}; name each release once")
-    if len(parts) == 1:
+    if len(devices) > 1:
+        with Events(folder) as events:
+            met = {frozen.name for part in parts for _, frozen in part.cases}
+            _shared(parts, devices, labels, events, lists, corpus=str(corpus), cases=len(met))
+            code = _finish(parts, events, device, python)
+    elif len(parts) == 1:
         with started(parts[0].launch) as session, Events(folder) as events:
             run_started(events, session, "gate", corpus=str(corpus), cases=len(parts[0].cases))
             _one(parts[0], session, events, lists)
@@ -147,23 +163,49 @@ def _several(parts: list[Part], events: Events, lists: Path) -> None:
     events.about = {}
 
 
+def _shared(
+    parts: list[Part], devices: Sequence[str], labels: list[str], events: Events, lists: Path, **values: Any
+) -> None:
+    """One engine after the other, each on all devices."""
+    alone = len(parts) == 1
+    if not alone:
+        several_started(events, "gate", labels, ",".join(devices), **values)
+    begin = partial(run_started, command="gate", **values) if alone else engine_started
+    for part in parts:
+        if not part.adapters:
+            part.end = Ending()  # nothing executed is inconclusive
+            continue
+        events.about = {} if alone else {"engine": part.launch.engine, "version": part.launch.version}
+        with contextlib.nullcontext(Ending()) if alone else ending() as stopped:  # alone, that is an error of the call
+            session = gate_lanes.run(part, devices, events, partial(begin, events))
+            _conclude(part, session, events, lists)
+        events.about = {}
+        part.end = stopped if stopped.reason else part.end
+        if part.end.interrupted:
+            break
+    with ending():
+        doubt_reference([part.result for part in parts] if not alone else [], events)
+    events.about = {}
+
+
 def _one(part: Part, session: Session, events: Events, lists: Path) -> None:
-    total = sum(a.contract == f.contract for a in part.adapters for _, f in part.cases)
     with Display("gate") as display, ending() as part.end:
         run_gate(
-            session, part.adapters, part.cases, events, part.known, part.result, lambda r: _show(display, r, total)
-        )
-        for why, entry in part.stale:
+            session, part.adapters, part.cases, events, part.known, part.result,
+            lambda r: part.show(display, r.verdicts.total(), len(r.red)),
+        )  # fmt: skip
+    _conclude(part, session, events, lists)
+
+
+def _conclude(part: Part, session: Session, events: Events, lists: Path) -> None:
+    """What a gate says about its lists: entries that need a look, targets that should have run."""
+    with contextlib.suppress(EventsError):  # a full disk was reported already
+        for why, entry in [] if part.end.reason else part.stale:
             events.emit("stale", identity=vars(entry.identity), why=why, strict=part.strict)
     part.places = session.ready["places"]
     listed = support.expected(lists, part.spec.name, part.launch.version, part.launch.device)
     # a stopped gate is inconclusive anyway
     part.absent = [] if part.end.reason else _absent(listed, part.adapters, part.cases, part.result)
-
-
-def _show(display: Display, result: GateResult, total: int) -> None:
-    done = result.verdicts.total()
-    display.show(f"{done} of {total}, {counted(len(result.red), 'divergence')}", done / total)
 
 
 def _absent(listed: list[str], adapters: list[Adapter], cases: Cases, result: GateResult) -> list[str]:

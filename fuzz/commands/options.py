@@ -53,9 +53,27 @@ class ShardParam(click.ParamType):
 
 
 def check_device(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", value):
+    if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", value):
         raise click.BadParameter(f"{value!r} is not cpu, cuda or cuda:N")
     return "cuda:0" if value == "cuda" else value
+
+
+def check_devices(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    """``cuda:0,1`` as the devices that it names."""
+    if not re.fullmatch(r"cuda:\d{1,4}(,\d{1,4})+", value):
+        return (check_device(ctx, param, value),)
+    numbers = value.removeprefix("cuda:").split(",")
+    devices = tuple(f"cuda:{int(n)}" for n in numbers)
+    if len(set(devices)) < len(devices):
+        raise click.BadParameter(f"{value!r} names a device twice")
+    return devices
+
+
+one_device = click.option("--device", default="cpu", callback=check_device, help="cpu, cuda or cuda:N.  [default: cpu]")
+several_devices = click.option(
+    "--device", "devices", default="cpu", callback=check_devices,
+    help="cpu, cuda, cuda:N or, for several at once, cuda:N,M.  [default: cpu]",
+)  # fmt: skip
 
 
 SPEC_HELP = "NAME, NAME==VERSION, NAME==local (with --python) or NAME@CHECKOUT"
@@ -68,7 +86,9 @@ several_engines = click.option(
 )  # fmt: skip
 
 
-def engine_options(function: Callable, engine: Callable = one_engine, python: bool = True) -> Callable:
+def engine_options(
+    function: Callable, engine: Callable = one_engine, python: bool = True, device: Callable = one_device
+) -> Callable:
     """``--engine``, ``--target``, ``--contract``, ``--device``, ``--python``, ``--bundle``, ``--offline``."""
     interpreter = click.option(
         "--python", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -83,7 +103,7 @@ def engine_options(function: Callable, engine: Callable = one_engine, python: bo
             engine,
             click.option("--target", default="*", metavar="GLOB", help="Only targets whose id matches."),
             click.option("--contract", default="*", metavar="GLOB", help="Only contracts whose name matches."),
-            click.option("--device", default="cpu", callback=check_device, help="cpu, cuda or cuda:N.  [default: cpu]"),
+            device,
             *([interpreter, bundle] if python else []),
             click.option("--offline", is_flag=True, help="Never provision what is missing."),
         )

@@ -40,6 +40,12 @@ class Ending:
     def interrupted(self) -> bool:
         return self.code == EXIT_INTERRUPTED
 
+    def lost(self, reasons: list[str]) -> None:
+        """Devices were lost on the way: whatever the others found, the run did not do all it should."""
+        for reason in reasons:
+            click.echo(f"the run stopped early: {reason}", err=True)
+            self.code, self.reason = self.code or EXIT_INCONCLUSIVE, self.reason or reason
+
     def exit_code(self, code: int) -> int:
         """The exit code of the run whose verdicts alone would give ``code``."""
         if self.interrupted:

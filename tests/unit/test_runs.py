@@ -75,8 +75,8 @@ def test_a_folder_that_cannot_be_written_is_named(folder):
 
 def test_a_full_disk_is_said_and_names_the_folder(tmp_path):
     with Events(tmp_path) as events:
-        events._file.close()
-        events._file = open("/dev/full", "w")  # noqa: SIM115
+        os.close(events._file)
+        events._file = os.open("/dev/full", os.O_WRONLY)
         with pytest.raises(EventsError, match=str(tmp_path)):
             events.emit("anything")
 

@@ -1,0 +1,106 @@
+"""A campaign on several devices: cut into parts, worked off by lanes, put together again.
+
+A campaign that is bounded by time alone has one part a lane: all of them last as long
+as the budget. One that shows each target a fixed number of cases is cut finer, because
+targets differ by a factor of a hundred in what a case costs, and a lane that is done
+takes the next part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from fuzz.adapter import Adapter
+from fuzz.campaign import Campaign, Options, TargetState
+from fuzz.commands.runs import Ending, ending
+from fuzz.known import Known
+from fuzz.lanes import Lane, Lost
+from fuzz.shard import Shard
+
+PARTS_A_LANE = 8  # of a fixed campaign: the last one to end is then a small share of a lane's work
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What one lane gives back; the adapters stay behind, for they are functions."""
+
+    device: str
+    states: dict[str, TargetState]
+    end: Ending
+
+
+def split(adapters: Sequence[Adapter], options: Options, lanes: int) -> list[Options]:
+    """The options of each part; together they are the campaign."""
+    own, seed = options.shard.share(adapters, options.seed)
+    count, most = lanes, options.max_examples
+    if most is not None:
+        count = PARTS_A_LANE * lanes
+        if count > len(own):  # several parts have the same target, as many for each
+            count = len(own) * min(most, -(-count // len(own)))
+    shards = [Shard(n + 1, count) for n in range(count)]
+    return [replace(options, seed=seed, max_examples=s.examples(len(own), most), shard=s) for s in shards]
+
+
+def work(lane: Lane, adapters: Sequence[Adapter], parts: list[Options], options: Options, known: list[Known]) -> Worked:
+    """Take part after part until none is left or the budget is spent."""
+    own, _ = options.shard.share(adapters, options.seed)
+    began, states = time.monotonic(), {}
+    with ending() as end:
+        while (taken := lane.next_part()) is not None:
+            part, waiting = taken
+            left_s = options.max_seconds - (time.monotonic() - began)
+            if left_s <= 0:
+                break
+            # Parts that wait behind this one get their share too; what one leaves is for all.
+            fair_s = left_s if options.max_examples is None else left_s * min(1.0, lane.lanes / waiting)
+            campaign = Campaign(
+                lane.session, own, replace(parts[part], max_seconds=fair_s), lane.events, known,
+                partial(_tell, lane, dict(states)),
+            )  # fmt: skip
+            try:
+                campaign.run(whole=False)
+            finally:
+                for state in campaign.states:
+                    _add(states, state)
+    return Worked(lane.device, {name: replace(s, adapter=None) for name, s in states.items()}, end)
+
+
+def merged(
+    results: Iterable[Worked | Lost], adapters: Sequence[Adapter], options: Options, unsupported: dict[str, str]
+) -> tuple[list[TargetState], list[str]]:
+    """What each target was shown by all lanes, and why lanes ended early."""
+    own, _ = options.shard.share(adapters, options.seed)
+    by_id = {a.id: a for a in own}
+    states = {a.id: TargetState(a, reason=unsupported.get(a.id)) for a in own}
+    lost = []
+    for result in results:
+        if isinstance(result, Lost):
+            lost.append(result.reason)
+            continue
+        for name, state in result.states.items():
+            _add(states, replace(state, adapter=by_id[name]))
+        if result.end.reason and not result.end.interrupted:
+            lost.append(f"{result.device}: {result.end.reason}")
+    return list(states.values()), lost
+
+
+def counts(states: Iterable[TargetState]) -> tuple[int, int, int]:
+    """Cases executed, behaviours reached and divergences found so far."""
+    states = list(states)
+    behaviours = len({(s.adapter.contract, b) for s in states for b in s.behaviours})
+    return sum(s.executed for s in states), behaviours, sum(len(s.found) for s in states)
+
+
+def _tell(lane: Lane, before: dict[str, TargetState], campaign: Campaign) -> None:
+    lane.tell(*counts([*before.values(), *campaign.states]))
+
+
+def _add(states: dict[str, TargetState], state: TargetState) -> None:
+    name = state.adapter.id
+    if name in states:
+        states[name].add(state)
+    else:
+        states[name] = state

@@ -1,0 +1,194 @@
+"""Several devices under one supervisor: every part is done once, in one stream, and a device that is lost costs
+its own part and is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fuzz import corpus
+from fuzz.campaign import Options
+from fuzz.commands import gate_lanes, parts
+from fuzz.commands.gate import Part
+from fuzz.engines.spec import EngineSpec
+from fuzz.events import Events
+from fuzz.gate import GateResult
+from fuzz.gate import gate as run_gate
+from fuzz.lanes import Lanes, Lost
+from fuzz.shard import Shard
+from fuzz.supervisor import SessionError
+from reports import events as event_reader
+from tests.conftest import fake_launch
+from tests.unit.test_isolation import adapter
+from tests.unit.test_runs import FAKE_RUN, alive, fake
+
+ROOT = Path(__file__).parents[2]
+FAKE_TORCH = ROOT / "tests" / "fake_torch"
+RIGHT = "fake/fake/commit.checkpoint_steps/right"
+DEVICES = ("cuda:0", "cuda:1")
+
+
+def on_gpus():
+    """The fake engine behind a torch that says it has GPUs."""
+    launch = fake_launch()
+    return replace(launch, shims=False, env=launch.env | {"PYTHONPATH": f"{FAKE_TORCH}{os.pathsep}{ROOT}"})
+
+
+def taken(lane):
+    """What a lane does in these tests: note the parts it took."""
+    mine = []
+    while (part := lane.next_part()) is not None:
+        mine.append(part[0])
+        lane.events.end_of_part = lane.events.start("t")
+        lane.tell(len(mine), 0, 0)
+        time.sleep(0.01)
+    return lane.device, mine
+
+
+def test_every_part_is_taken_once_and_numbers_are_not_shared(tmp_path):
+    shown = []
+    with Events(tmp_path) as events, Lanes(on_gpus(), DEVICES, 40) as lanes:
+        lanes.start(events, taken)
+        events.emit("run_started")
+        results = lanes.go(shown.append)
+    assert sorted(device for device, _ in results) == list(DEVICES)
+    assert sorted(part for _, mine in results for part in mine) == list(range(40))
+    assert all(mine for _, mine in results)
+    starts = [e for e in event_reader.read(tmp_path) if e["event"] == "start"]
+    assert sorted(e["case"] for e in starts) == sorted(set(e["case"] for e in starts)) and len(starts) == 40
+    assert {e["device"] for e in starts} == set(DEVICES)
+    assert max(s[0] for s in shown) <= 40
+
+
+def test_long_lines_of_several_processes_do_not_mix(tmp_path):
+    def writes(lane):
+        for n in range(200):
+            lane.events.emit("note", text=str(lane.number) * 30_000, n=n)
+
+    with Events(tmp_path) as events, Lanes(on_gpus(), DEVICES, 0) as lanes:
+        lanes.start(events, writes)
+        events.emit("run_started")
+        lanes.go(lambda sums: None)
+    texts = [e["text"] for e in event_reader.read(tmp_path) if e["event"] == "note"]
+    assert len(texts) == 400 and all(len(set(t)) == 1 for t in texts)
+
+
+def test_a_lane_that_is_killed_is_lost_and_the_other_takes_the_rest(tmp_path):
+    def dies(lane):
+        if lane.number == 0:
+            lane.next_part()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return taken(lane)
+
+    with Events(tmp_path) as events, Lanes(on_gpus(), DEVICES, 10) as lanes:
+        lanes.start(events, dies)
+        events.emit("run_started")
+        results = lanes.go(lambda sums: None)
+    (lost,) = [r for r in results if isinstance(r, Lost)]
+    assert lost.device == "cuda:0" and "ended with -9" in lost.reason
+    ((_, mine),) = [r for r in results if not isinstance(r, Lost)]
+    assert len(mine) == 9
+
+
+def test_a_device_that_does_not_start_is_named_and_none_is_an_error(tmp_path):
+    broken = replace(on_gpus(), modules=("no_such_module",))
+    with (
+        Events(tmp_path / "a") as events,
+        Lanes(broken, DEVICES, 1) as lanes,
+        pytest.raises(SessionError, match="cuda"),
+    ):
+        lanes.start(events, taken)
+    assert len(lanes.failed) == 2 and all("no_such_module" in lost.reason for lost in lanes.failed)
+
+
+def test_a_fixed_campaign_is_cut_finer_than_its_lanes_and_nothing_is_lost():
+    many = [f"t{i}" for i in range(40)]
+    assert len(parts.split(many, Options(max_seconds=9), 2)) == 2
+    fixed = parts.split(many, Options(seed=3, max_examples=10), 2)
+    assert len(fixed) == 2 * parts.PARTS_A_LANE
+    assert sorted(t for o in fixed for t in o.shard.share(many, o.seed)[0]) == sorted(many)
+    alone = parts.split(["t"], Options(max_examples=100), 2)
+    assert sum(o.max_examples for o in alone) == 100
+    assert len({o.shard.share(["t"], o.seed)[1] for o in alone}) == len(alone) == 2 * parts.PARTS_A_LANE
+    assert len(parts.split(["t"], Options(max_examples=3), 2)) == 3
+    half = Options(max_examples=10, shard=Shard(2, 2))
+    own = [t for o in parts.split(many, half, 2) for t in o.shard.share(half.shard.share(many, 0)[0], 0)[0]]
+    assert sorted(own) == sorted(many[1::2])
+
+
+SEVERAL = FAKE_RUN.replace("lambda spec, **_: fake_launch()", "lambda spec, **_: on_gpus()").replace(
+    "from tests.conftest import fake_launch", "from tests.unit.test_lanes import on_gpus"
+)
+
+
+def several(monkeypatch, *arguments, **popen):
+    monkeypatch.setattr("tests.unit.test_runs.FAKE_RUN", SEVERAL)
+    return fake("fuzz", "--device", "cuda:0,1", *arguments, **popen)
+
+
+def test_one_run_over_two_devices_is_one_campaign(tmp_path, monkeypatch):
+    run = several(monkeypatch, "--target", "*right", "--max-examples", "300", "--out", str(tmp_path / "run"))
+    output, error = run.communicate(timeout=120)
+    assert run.returncode == 0, error
+    assert "on cuda:0,1, seed 0" in output and RIGHT in output
+    events = event_reader.read(tmp_path / "run")
+    assert events[0]["device"] == "cuda:0,1" and events[-1]["event"] == "run_finished" and events[-1]["exit"] == 0
+    ends = Counter(e["device"] for e in events if e["event"] == "end")
+    assert set(ends) == set(DEVICES) and min(ends.values()) > 20
+    (said,) = [e for e in events if e["event"] == "target"]
+    assert said["executed"] == sum(ends.values()) and not alive(tmp_path)
+
+
+def test_a_find_of_one_device_is_printed_and_red(tmp_path, monkeypatch):
+    run = several(monkeypatch, "--target", "*two_bugs", "--max-examples", "400", "--out", str(tmp_path / "run"))
+    output, error = run.communicate(timeout=120)
+    assert run.returncode == 1, error
+    assert "DIVERGE: commit.checkpoint_steps | fake/fake/commit.checkpoint_steps/two_bugs" in output
+    assert "sibling: agrees" in output and list((tmp_path / "run" / "found").rglob("*.json"))
+
+
+def test_an_interrupted_run_writes_what_both_had(tmp_path, monkeypatch):
+    run = several(
+        monkeypatch, "--target", "*right", "--max-time", "60s", "--out", str(tmp_path / "run"),
+        env={**os.environ, "SPECORACLE_TEST_RUN": str(tmp_path)}, start_new_session=True,
+    )  # fmt: skip
+    file = tmp_path / "run" / "events.ndjson"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (file.exists() and file.read_text().count('"end"') > 50):
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+    output, error = run.communicate(timeout=60)
+    assert run.returncode == 130 and "Traceback" not in error, error
+    events = event_reader.read(tmp_path / "run")
+    assert events[-1]["event"] == "run_finished" and events[-1]["exit"] == 130
+    (said,) = [e for e in events if e["event"] == "target"]
+    assert said["executed"] == sum(e["event"] == "end" for e in events) and "interrupted" in error
+    assert not alive(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["cuda:0,0", "cuda:0,", "cpu,cpu", "cuda:a,b", "cuda,cuda:1"])
+def test_devices_that_are_none_are_a_usage_error(text):
+    run = fake("fuzz", "--device", text)
+    output, error = run.communicate(timeout=60)
+    assert run.returncode == 2 and ("is not cpu, cuda" in error or "twice" in error), error
+
+
+def test_a_gate_on_two_devices_gives_what_one_gives(tmp_path, fake_session):
+    known = []
+    chosen = [adapter(RIGHT), adapter(RIGHT.replace("right", "two_bugs"))]
+    cases = [c for c in corpus.load(corpus.DEFAULT_CORPUS) if c[1].contract == chosen[0].contract][:40]
+    with Events(tmp_path / "one") as events:
+        one = run_gate(fake_session, chosen, cases, events, known, GateResult())
+    part = Part(EngineSpec("fake", version="1.0"), on_gpus(), chosen, known, cases, True, False)
+    with Events(tmp_path / "two") as events:
+        gate_lanes.run(part, DEVICES, events, lambda session: events.emit("run_started"))
+    two = part.result
+    assert part.end.reason is None and one.verdicts == two.verdicts and one.executed == two.executed
+    assert {i: len(h) for i, h in one.red.items()} == {i: len(h) for i, h in two.red.items()} and one.red
+    assert Counter(a.case for a in one.answers) == Counter(a.case for a in two.answers)
