@@ -50,6 +50,8 @@ class Adapter:
     rounding_ulp  how much further from an edge than the contract's own rounding model
                this target may decide otherwise, in ULP; what it is derived from stands
                in the adapter
+    sweep      (engine, ``fuzz.worker.sweep.Rows``) -> {field: device tensor [rows]}, for an
+               exhaustive sweep on the device; without it rows go through ``run``
     """
 
     engine: str
@@ -62,6 +64,7 @@ class Adapter:
     execution: str
     accepts: Callable[[Any], str | None]
     rounding_ulp: float = 0.0
+    sweep: Callable[[Any, Any], dict[str, Any]] | None = None
 
     @property
     def id(self) -> str:
@@ -86,11 +89,12 @@ def adapter(
     accepts: Callable[[Any], str | None] = accept_all,
     engine: str = "sglang",
     rounding_ulp: float = 0.0,
+    sweep: Callable[[Any, Any], dict[str, Any]] | None = None,
 ) -> Callable[[Callable[[Any, Any], dict[str, Any]]], Callable[[Any, Any], dict[str, Any]]]:
     """Register the decorated function as a target. See ``Adapter``."""
 
     def register(run: Callable[[Any, Any], dict[str, Any]]) -> Callable[[Any, Any], dict[str, Any]]:
-        made = Adapter(engine, contract, module, symbol, run, observes, needs, execution, accepts, rounding_ulp)
+        made = Adapter(engine, contract, module, symbol, run, observes, needs, execution, accepts, rounding_ulp, sweep)
         if made.id in _ADAPTERS and _ADAPTERS[made.id].run.__code__ != run.__code__:
             raise AdapterError(f"two adapters are called {made.id}")
         _ADAPTERS[made.id] = made

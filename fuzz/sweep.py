@@ -4,6 +4,7 @@ Rows go to a target in large batches, and the answers are compared with the
 closed form, array by array; the closed form itself is first compared with the
 token-by-token reference over the same rows. Targets whose kernel runs in
 Triton's interpreter cost about a millisecond a row, so they get a seeded sample.
+The larger domain that is swept on the device is in ``exhaustive.py``.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class SweepResult:
     """What a sweep of one target saw. ``crossing`` is the number of rows in
     which the closed form saves a checkpoint; ``wrong_not_crossing`` counts
     diverging rows among the others. A call without an answer stops the sweep:
-    ``verdict`` and ``failure`` say how."""
+    ``verdict`` and ``failure`` say how. Of a sweep on the device: ``walked`` rows
+    were also judged by the reference, and ``compile_s`` went before ``seconds``."""
 
     target: str
     rows: int = 0
@@ -125,6 +127,9 @@ class SweepResult:
     failure: str | None = None
     verdict: Kind = Kind.AGREE
     whole: bool = True
+    exhaustive: bool = False
+    walked: int = 0
+    compile_s: float = 0.0
 
 
 def sweep(
@@ -158,7 +163,7 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
         return False
     answer = session.call({"target": adapter.id, "case": case})
     if isinstance(answer, Died | Hung) or answer["status"] != "ok":
-        result.verdict, result.failure = _no_answer(answer)
+        result.verdict, result.failure = no_answer(answer)
         return False
     expected = dict(
         zip(
@@ -198,18 +203,21 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     return True
 
 
-def _no_answer(answer: Any) -> tuple[Kind, str]:
+def no_answer(answer: Any) -> tuple[Kind, str]:
     """Verdict and words for a batch that was not answered."""
     if isinstance(answer, Died):
         return Kind.CRASH, f"the worker died: {answer.signal_name}"
     if isinstance(answer, Hung):
         return Kind.HANG, f"no answer within {answer.deadline_s:.0f} s"
-    kinds = {"unsupported": Kind.UNSUPPORTED, "raised": Kind.CRASH, "out_of_memory": Kind.OUT_OF_MEMORY}
-    words = answer.get("reason") or answer.get("message") or "no reason given"
+    kinds = {
+        "unsupported": Kind.UNSUPPORTED, "raised": Kind.CRASH, "device_fault": Kind.CRASH,
+        "out_of_memory": Kind.OUT_OF_MEMORY,
+    }  # fmt: skip
+    words = answer.get("fault") or answer.get("reason") or answer.get("message") or "no reason given"
     return kinds.get(answer["status"], Kind.HARNESS_ERROR), words
 
 
-class _Silent(Trace):
+class Silent(Trace):
     """A trace that records nothing: a sweep walks millions of tokens."""
 
     def step(self, *_: Any, **__: Any) -> None:
@@ -233,7 +241,7 @@ def check_closed_form(domain: list[Block]) -> int:
                 Request(p, c, i) for i, (p, c) in enumerate(zip(batch.pre.tolist(), batch.committed.tolist()))
             )
             case = CheckpointStepsCase(batch.grid, width, width, "chain", "int64", "int32", "verify", True, requests)
-            walked = checkpoint_steps.reference(case, _Silent())
+            walked = checkpoint_steps.reference(case, Silent())
             formula = closed_form(batch.pre, batch.committed, batch.grid)
             for name, values in zip(FIELDS, formula):
                 if walked[name] != values.tolist():

@@ -25,6 +25,7 @@ import numpy as np
 from fuzz import wire
 from fuzz.adapter import Adapter, Unsupported
 from fuzz.engines import closed
+from fuzz.worker import sweep
 from fuzz.worker.engine import Engine
 
 PROJECT = tuple(str(Path(__file__).parents[2] / p) + "/" for p in ("fuzz", "oracle", "tests", "examples"))
@@ -46,7 +47,7 @@ def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> 
 
 
 def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]) -> dict[str, Any]:
-    """Run the adapter of one request and say how it went."""
+    """Run the adapter of one request, or the operation it names, and say how it went."""
     adapter, began = adapters[request["target"]], time.perf_counter()
     engine.production_s, engine.failed_in_production = 0.0, False
     closed.take_touches()
@@ -54,6 +55,12 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
     try:
         for key in adapter.needs:
             engine.symbol(key)
+        if "op" in request:
+            found = sweep.OPERATIONS[request["op"]](engine, adapter, request)
+            touched = closed.take_touches()
+            if touched:
+                return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
+            return {"status": "ok", **found, **_clock(engine, began)}
         case = SimpleNamespace(**request["case"])
         observed = adapter.run(engine, case)
         again = adapter.run(engine, SimpleNamespace(**request["case"])) if request.get("repeat") else observed

@@ -47,6 +47,18 @@ class CommitHook:
         current = handed["last_correct_step_indices"].tolist()
         return {"commits": True, "current_step": current, "checkpoint_step": _effective(handed, track_slots)}
 
+    def swept(self, track_slots: Any) -> dict[str, Any]:
+        """The steps of a sweep in which every row has a slot, as tensors where they are; empty without a commit."""
+        if not self.calls:
+            return {"current_step": track_slots[:0], "checkpoint_step": track_slots[:0]}
+        handed = self.calls[-1]
+        steps, slots = handed["mamba_steps_to_track"], handed["mamba_track_indices"]
+        if steps is None or slots is None:
+            steps = track_slots.new_full(track_slots.shape, NONE)
+        else:
+            steps = steps.masked_fill(slots != track_slots, NONE)
+        return {"current_step": handed["last_correct_step_indices"], "checkpoint_step": steps}
+
 
 def _effective(handed: dict[str, Any], track_slots: list[int]) -> list[int]:
     steps, slots = handed["mamba_steps_to_track"], handed["mamba_track_indices"]

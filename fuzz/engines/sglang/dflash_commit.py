@@ -28,6 +28,12 @@ def chains_only(case: Any) -> str | None:
     return None
 
 
+def sweep_update(engine: Any, rows: Any) -> dict[str, Any]:
+    hook, slots, pre, committed = CommitHook(), rows.slots(), rows.lengths(), rows.committed()
+    _update(engine, hook, rows.grid, pre, pre + committed.to(pre.dtype), committed, slots, rows.slots())
+    return hook.swept(rows.slots())
+
+
 @adapter(
     contract="commit.checkpoint_steps",
     module="dflash",
@@ -36,29 +42,44 @@ def chains_only(case: Any) -> str | None:
     needs=("settings.config", "dflash.update"),
     execution="worker",
     accepts=chains_only,
+    sweep=sweep_update,
 )
 def update(engine: Any, case: Any) -> dict[str, Any]:
-    recurrent = case.situation != "no_recurrent_state"
-    has_hook = case.situation != "no_commit_hook"
     hook = CommitHook()
-    pre = engine.tensor(case.pre, case.length_dtype)
-    post = engine.tensor(case.pre + case.committed, case.length_dtype)
-    committed = engine.tensor(case.committed, case.committed_dtype)
+    _update(
+        engine,
+        hook,
+        case.grid,
+        engine.tensor(case.pre, case.length_dtype),
+        engine.tensor(case.pre + case.committed, case.length_dtype),
+        engine.tensor(case.committed, case.committed_dtype),
+        engine.tensor(case.track_slot, "int64") if case.tracking else None,
+        engine.tensor(range(len(case.pre)), "int64"),
+        recurrent=case.situation != "no_recurrent_state",
+        has_hook=case.situation != "no_commit_hook",
+    )
+    return hook.observed(case.track_slot.tolist())
+
+
+def _update(
+    engine: Any, hook: CommitHook, grid: int, pre: Any, post: Any, committed: Any, slots: Any, pool_rows: Any,
+    *, recurrent: bool = True, has_hook: bool = True,
+) -> None:  # fmt: skip
+    """Call the shipped method with a recorder as the hook; without ``slots`` nothing is tracked."""
     batch = ClosedStub(
         "batch",
         seq_lens=post if engine.fact("dflash.batch_lengths_at_commit") == "post" else pre.clone(),
-        mamba_track_indices=engine.tensor(case.track_slot, "int64") if case.tracking else None,
-        req_pool_indices=engine.tensor(range(len(case.pre)), "int64"),
+        mamba_track_indices=slots,
+        req_pool_indices=pool_rows,
         tree_cache=ClosedStub("tree_cache", page_size=1),
     )
     lengths = {"seq_lens_pre_verify": pre, "commit_lens": committed}
     if engine.fact("dflash.post_argument"):
         lengths["seq_lens_post_verify"] = post
-    with settings(engine, interval=case.grid, extra_buffer=case.tracking) as config:
+    with settings(engine, interval=grid, extra_buffer=slots is not None) as config:
         worker = _worker(engine, config, hook, recurrent, has_hook)
         with engine.production():
             engine.symbol("dflash.update")(worker, batch=batch, **lengths)
-    return hook.observed(case.track_slot.tolist())
 
 
 def _worker(engine: Any, config: Any, hook: CommitHook, recurrent: bool, has_hook: bool) -> ClosedStub:
