@@ -62,14 +62,15 @@ def believe(
 ) -> Belief:
     """Investigate the find that ``choices`` led to. ``run`` executes and journals
     one case; it is used for everything but the fresh reproductions."""
-    given_case, given_how = shown_case(adapter.contract)(ReplaySource(choices))
+    device = session.launch.device
+    given_case, given_how = shown_case(adapter.contract, device)(ReplaySource(choices))
     repeated = repeats(session, adapter, given_case, given_how, identity)
     rate = f"{repeated} of {FRESH_RUNS} fresh processes"
     if repeated < FRESH_RUNS:
         verdict = Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity, {"rate": rate})
         words = f"Repeats only in {rate}: {identity.field} {identity.kind}."
         return Belief(Kind.FLAKY, given_case, given_how, verdict, rate, 0, None, words)
-    small = shrink(adapter.contract, choices, identity, lambda case, how: run(case, how, []), shrink_seconds)
+    small = shrink(adapter.contract, choices, identity, lambda case, how: run(case, how, []), shrink_seconds, device)
     if small is None:
         small = Shrunk(given_case, given_how, run(given_case, given_how, []))
     sibling = sibling_of(session, adapter, small.case, small.agreeing)
@@ -78,9 +79,9 @@ def believe(
     return Belief(kind, small.case, small.how, small.verdict, rate, small.calls, sibling, words)
 
 
-def taken_as_known(verdict: Verdict, choices: Sequence[int], adapter: Adapter) -> Belief:
+def taken_as_known(verdict: Verdict, choices: Sequence[int], adapter: Adapter, device: str = "cpu") -> Belief:
     """A listed divergence was investigated when it was listed; it is only reported."""
-    case, how = shown_case(adapter.contract)(ReplaySource(choices))
+    case, how = shown_case(adapter.contract, device)(ReplaySource(choices))
     return Belief(verdict.kind, case, how, verdict, "not repeated: listed as known", 0, None, words_for(verdict))
 
 

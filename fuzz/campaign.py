@@ -31,7 +31,7 @@ from fuzz.known import Known
 from fuzz.presentation import Presentation
 from fuzz.shard import Shard
 from fuzz.shrink import MAX_SECONDS
-from fuzz.strategies.case import shown_case
+from fuzz.strategies.case import shown_case, without_device
 from fuzz.strategies.source import RandomSource, drawn_by_hypothesis
 from fuzz.supervisor import Session
 from fuzz.verdict import Identity, Kind, Verdict
@@ -44,6 +44,7 @@ HYPOTHESIS_EXAMPLES = 25
 MAX_SLUG = 80  # characters, as the schema of a frozen case asks
 LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
 STOP_AFTER_REFUSALS = 300  # consecutive cases that a target was asked and refused
+STOP_AFTER_UNCAPTURED = 3  # times that a target was not taken through a graph: then it is not tried again
 STOP_AFTER_OUTSIDE = 10_000  # consecutive draws outside a target's domain: they are not even sent
 
 
@@ -84,6 +85,8 @@ class TargetState:
     hypothesis_runs: int = 0
     hypothesis_cases: int = 0
     refused_in_a_row: int = 0
+    captured: int = 0  # cases that were shown through a graph
+    uncaptured: Counter[str] = field(default_factory=Counter)  # why the worker had no graph of others
     flags: Counter[str] = field(default_factory=Counter)
     first_claim: dict[str, str] = field(default_factory=dict)  # by flag
     production_s: float = 0.0
@@ -94,6 +97,10 @@ class TargetState:
     def drawn(self) -> int:
         """Cases drawn, without those that shrinking tried."""
         return self.raw + self.hypothesis_cases
+
+    @property
+    def has_no_graph(self) -> bool:
+        return not self.captured and self.uncaptured.total() >= STOP_AFTER_UNCAPTURED
 
     @property
     def hypothesis_is_due(self) -> bool:
@@ -162,6 +169,7 @@ class Campaign:
                 not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
                 production_s=round(state.production_s, 3),
                 reason=state.reason,
+                **({"no_graph": dict(state.uncaptured)} if state.uncaptured else {}),
             )
 
     def _over(self) -> bool:
@@ -184,7 +192,7 @@ class Campaign:
         """Raw cases until the slice is over or it is Hypothesis's turn. Until a target was shown
         anything it gets a whole slice, and draws outside its domain do not count: they cost
         next to nothing, and of a narrow domain hundreds may stand in front of the first case."""
-        build = shown_case(state.adapter.contract)
+        build = shown_case(state.adapter.contract, self.session.launch.device)
         began = time.monotonic()
         while not state.hypothesis_is_due and self._left(state) > 0:
             slice_s = self.slice_s if state.executed else SLICE_S
@@ -214,7 +222,7 @@ class Campaign:
             suppress_health_check=list(HealthCheck),
             verbosity=hypothesis.Verbosity.quiet,
         )
-        @hypothesis.given(drawn_by_hypothesis(shown_case(state.adapter.contract)))
+        @hypothesis.given(drawn_by_hypothesis(shown_case(state.adapter.contract, self.session.launch.device)))
         def look(drawn: tuple[tuple[Any, Presentation], list[int]]) -> None:
             if not state.done and not self._over():
                 state.hypothesis_cases += 1
@@ -224,9 +232,14 @@ class Campaign:
         look()
 
     def _one(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> None:
+        if how.graph and state.has_no_graph:
+            how, choices = replace(how, graph=False), without_device(choices)
         verdict = self._execute(state, case, how, choices)
         if verdict.kind is Kind.UNSUPPORTED:
             outside = verdict.evidence["reason"].startswith(OUTSIDE_DOMAIN)
+            if how.graph and not outside:  # it says nothing about the target, which is asked without
+                self._one(state, case, replace(how, graph=False), without_device(choices))
+                return
             state.sought += outside and not state.executed
             state.refused_in_a_row += 1
             if state.refused_in_a_row >= (STOP_AFTER_OUTSIDE if outside else STOP_AFTER_REFUSALS):
@@ -248,6 +261,9 @@ class Campaign:
         verdict = send(self.session, state.adapter, case, how, prepared)
         self.events.end(number, verdict, known=verdict.red and self._known(verdict.identity) is not None)
         state.verdicts[verdict.kind] += 1
+        if how.graph and verdict.kind is Kind.UNSUPPORTED:
+            state.uncaptured[verdict.evidence["reason"]] += 1
+        state.captured += how.graph and verdict.kind is not Kind.UNSUPPORTED
         if verdict.kind not in (Kind.UNSUPPORTED, Kind.INVALID_CASE):
             state.behaviours.update(verdict.behaviours)
         for flag in verdict.flags:
@@ -265,7 +281,9 @@ class Campaign:
         self.on_progress(self)
         known = self._known(verdict.identity)
         belief = (
-            self._believe(state, choices, verdict) if known is None else taken_as_known(verdict, choices, state.adapter)
+            self._believe(state, choices, verdict)
+            if known is None
+            else taken_as_known(verdict, choices, state.adapter, self.session.launch.device)
         )
         if belief.kind is not verdict.kind:
             state.verdicts[verdict.kind] -= 1
