@@ -27,7 +27,7 @@ PLAIN, CAPTURE, REPLAY = "plain", "capture", "replay"
 # Only calls of this thread may spoil a capture: nothing else of a worker belongs to it. What
 # is thrown away need not even be a graph that an engine could have.
 STRICT, LENIENT = "thread_local", "relaxed"
-EMPTY = "graph is empty"  # part of what torch warns of
+EMPTY = "CUDA Graph is empty"  # part of what torch warns of
 
 
 class Graphs:
