@@ -60,8 +60,6 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
             engine.symbol(key)
         observe = _observer(engine, adapter, request)
         observed = observe()
-        if request.get("repeat"):
-            observed = plain(observed)  # what stays on the device would move the next run
         again = _differing(engine, observe, observed) if request.get("repeat") else observed
         touched = closed.take_touches()
         if touched:  # production may have swallowed the exception
@@ -69,9 +67,8 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
         missing = set(adapter.observes) - set(observed)
         if missing:
             return _failure("harness", f"adapter returned no {', '.join(sorted(missing))}")
-        if again is not observed:
-            return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine, began)}
-        return {"status": "ok", "observed": plain(observed), **_clock(engine, began)}
+        found = {"status": "ok", "observed": again, **_clock(engine, began)}
+        return found if again is observed else found | {"unstable": True}
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)} | ({"lost": True} if engine.lost else {})
     except MemoryError as error:
@@ -90,8 +87,7 @@ def _observer(engine: Engine, adapter: Adapter, request: dict[str, Any]) -> Call
     if engine.device == "cpu" and (request.get("stream") or request.get("graph")):
         raise Unsupported("streams and graphs are shown on a GPU only")
 
-    def run(columns: dict[str, Any]) -> dict[str, Any]:
-        return adapter.run(engine, SimpleNamespace(**columns))
+    run = partial(_run, engine, adapter)
 
     def run_late() -> dict[str, Any]:
         engine.shown = Late(engine)
@@ -102,10 +98,15 @@ def _observer(engine: Engine, adapter: Adapter, request: dict[str, Any]) -> Call
     return run_late if request.get("stream") else partial(run, request["case"])
 
 
+def _run(engine: Engine, adapter: Adapter, columns: dict[str, Any]) -> dict[str, Any]:
+    """What one run of the adapter observes. No tensor of it lives on: it would move those of the next run."""
+    return plain(adapter.run(engine, SimpleNamespace(**columns)))
+
+
 def _differing(engine: Engine, observe: Callable[[], dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
-    """What the first of the further runs observed that is not ``first`` bit by bit, else ``first``."""
+    """What the first further run observed that is not ``first`` bit by bit, else ``first``."""
     for _ in range((RUNS_ON_CPU if engine.device == "cpu" else RUNS_ON_DEVICE) - 1):
-        again = plain(observe())
+        again = observe()
         if not same(first, again):
             return again
     return first

@@ -128,12 +128,31 @@ def test_a_target_without_graphs_is_fuzzed_without(tmp_path, target, reason, gra
         campaign = Campaign(session, [target], Options(max_examples=400, max_seconds=60), events)
         campaign.run()
     (state,) = campaign.states
-    asked = [r for r in session.requests if "graph" in r]
+    asked = [i for i, r in enumerate(session.requests) if "graph" in r]
     assert len(asked) == graphs if reason else len(asked) > graphs
+    for i in asked if reason else ():  # and the case is asked without
+        after = session.requests[i + 1]
+        assert "graph" not in after and after["case"]["pre"].tolist() == session.requests[i]["case"]["pre"].tolist()
     assert state.reason is None and any("stream" in r for r in session.requests)
     (said,) = [e for e in map(json.loads, (tmp_path / "run" / "events.ndjson").open()) if e["event"] == "target"]
     assert said.get("no_graph") == ({reason: graphs} if reason else None)
     assert state.has_no_graph == bool(reason)
+
+
+def test_a_target_that_has_a_graph_of_some_cases_is_asked_further(tmp_path, target):
+    session = OnDevice(NO_GRAPH)
+    call = session.call
+
+    def moody(request):  # the second case in a graph has one
+        session.graph = None if sum("graph" in r for r in session.requests) == 1 else NO_GRAPH
+        return call(request)
+
+    session.call = moody
+    with Events(tmp_path / "run") as events:
+        campaign = Campaign(session, [target], Options(max_examples=400, max_seconds=60), events)
+        campaign.run()
+    (state,) = campaign.states
+    assert state.captured == 1 and state.uncaptured[NO_GRAPH] > STOP_AFTER_UNCAPTURED and not state.has_no_graph
 
 
 def test_a_gate_in_more_presentations_counts_what_has_none_apart(tmp_path, target):
