@@ -88,8 +88,8 @@ class Part:
 @out_option
 @click.option("--strict", is_flag=True, help="Fail too on a listed divergence that expired or no longer fires.")
 @click.option(
-    "--present", "more", multiple=True, type=click.Choice(PRESENTATIONS),
-    help="Show each case in this presentation too; repeatable. graph and stream need --device cuda.",
+    "--present", "more", multiple=True, type=click.Choice(PRESENTATIONS), metavar="HOW",
+    help="Show each case in this way too: repeat, or on a GPU graph or stream; repeatable.",
 )  # fmt: skip
 def gate(engines, target, contract, device, python, bundle, offline, corpus, out, strict, more) -> None:
     """Replay frozen cases against one or several engines and decide, for CI.
