@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuzz.adapter import Adapter
-from fuzz.executor import execute, judged, prepare, request_for
+from fuzz.executor import execute, judged, prepare
 from fuzz.history import needed
 from fuzz.presentation import PLAIN, Presentation
 from fuzz.shrink import MAX_SECONDS, Shrunk, shrink
@@ -65,7 +65,8 @@ def believe(
     """Investigate the find that ``choices`` led to. ``run`` executes and journals
     one case; it is used for everything but the fresh reproductions. ``past`` is what its
     process was sent before: looked through when the find does not repeat alone."""
-    given_case, given_how = shown_case(adapter.contract)(ReplaySource(choices))
+    device = session.launch.device
+    given_case, given_how = shown_case(adapter.contract, device)(ReplaySource(choices))
     repeated = repeats(session, adapter, given_case, given_how, identity)
     rate = f"{repeated} of {FRESH_RUNS} fresh processes"
     if repeated < FRESH_RUNS:
@@ -76,7 +77,7 @@ def believe(
         if behind:
             words += f" It shows in a fresh process behind {_cases(behind)} of this run."
         return Belief(Kind.FLAKY, given_case, given_how, verdict, rate, 0, None, words)
-    small = shrink(adapter.contract, choices, identity, run, shrink_seconds)
+    small = shrink(adapter.contract, choices, identity, run, shrink_seconds, device)
     if small is None:
         small = Shrunk(given_case, given_how, run(given_case, given_how))
     sibling = sibling_of(session, adapter, small.case, small.agreeing)
@@ -85,9 +86,9 @@ def believe(
     return Belief(kind, small.case, small.how, small.verdict, rate, small.calls, sibling, words)
 
 
-def taken_as_known(verdict: Verdict, choices: Sequence[int], adapter: Adapter) -> Belief:
+def taken_as_known(verdict: Verdict, choices: Sequence[int], adapter: Adapter, device: str = "cpu") -> Belief:
     """A listed divergence was investigated when it was listed; it is only reported."""
-    case, how = shown_case(adapter.contract)(ReplaySource(choices))
+    case, how = shown_case(adapter.contract, device)(ReplaySource(choices))
     return Belief(verdict.kind, case, how, verdict, "not repeated: listed as known", 0, None, words_for(verdict))
 
 
@@ -104,14 +105,14 @@ def _behind(
     session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity, past: Sequence[dict[str, Any]]
 ) -> list[int]:
     """Numbers of the earlier cases behind which the identity shows in a fresh process."""
-    columns = prepare(session, adapter, case, how)
-    if isinstance(columns, Verdict) or not past:
+    request = prepare(session, adapter, case, how)
+    if isinstance(request, Verdict) or not past:
         return []
     found = needed(
-        session, past, request_for(adapter, how, columns),
+        session, past, request,
         lambda answer: judged(session, adapter, case, how, answer).identity == identity,
     )  # fmt: skip
-    return [request["number"] for request in found or ()]
+    return [earlier["number"] for earlier in found or ()]
 
 
 def _cases(numbers: list[int]) -> str:

@@ -25,13 +25,13 @@ from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
 from fuzz.events import Events, EventsError
-from fuzz.executor import OUTSIDE_DOMAIN, judged, prepare, request_for
+from fuzz.executor import OUTSIDE_DOMAIN, judged, prepare
 from fuzz.frozen import ENGINE, CorpusError
 from fuzz.known import Known
 from fuzz.presentation import Presentation
 from fuzz.shard import Shard
 from fuzz.shrink import MAX_SECONDS
-from fuzz.strategies.case import shown_case
+from fuzz.strategies.case import shown_case, without_device
 from fuzz.strategies.source import RandomSource, drawn_by_hypothesis
 from fuzz.supervisor import Session
 from fuzz.verdict import Identity, Kind, Verdict
@@ -46,6 +46,7 @@ BATCH_S = 0.1  # a batch takes at most about this, so that slices and budgets st
 MAX_SLUG = 80  # characters, as the schema of a frozen case asks
 LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
 STOP_AFTER_REFUSALS = 300  # consecutive cases that a target was asked and refused
+STOP_AFTER_UNCAPTURED = 3  # times that a target was not taken through a graph: then it is not tried again
 STOP_AFTER_OUTSIDE = 10_000  # consecutive draws outside a target's domain: they are not even sent
 
 
@@ -64,13 +65,13 @@ class Options:
 
 @dataclass
 class Drawn:
-    """A case that can be sent: how it is shown, the choices that lead to it, its columns. ``number`` is its number
+    """A case that can be sent: how it is shown, the choices that lead to it, its request. ``number`` is its number
     in the journal; ``past``, of a red one, what its worker was sent before."""
 
     case: Any
     how: Presentation
     choices: list[int]
-    columns: dict[str, Any]
+    request: dict[str, Any]
     number: int = 0
     past: list[dict[str, Any]] = field(default_factory=list)
 
@@ -102,6 +103,8 @@ class TargetState:
     hypothesis_cases: int = 0
     refused_in_a_row: int = 0
     batch: int = 1
+    captured: int = 0  # cases that were shown through a graph
+    uncaptured: Counter[str] = field(default_factory=Counter)  # why the worker had no graph of others
     flags: Counter[str] = field(default_factory=Counter)
     first_claim: dict[str, str] = field(default_factory=dict)  # by flag
     production_s: float = 0.0
@@ -113,6 +116,10 @@ class TargetState:
     def drawn(self) -> int:
         """Cases drawn, without those that shrinking tried."""
         return self.raw + self.hypothesis_cases
+
+    @property
+    def has_no_graph(self) -> bool:
+        return not self.captured and self.uncaptured.total() >= STOP_AFTER_UNCAPTURED
 
     @property
     def hypothesis_is_due(self) -> bool:
@@ -133,6 +140,11 @@ class TargetState:
         self.done, self.reason = self.done or other.done, self.reason or other.reason
 
 
+def _of_the_graph(how: Presentation, verdict: Verdict) -> bool:
+    """Whether a target refused a graph. It says nothing about the target, which is asked without."""
+    return how.graph and verdict.kind is Kind.UNSUPPORTED and not verdict.evidence["reason"].startswith(OUTSIDE_DOMAIN)
+
+
 def emit_target(events: Events, state: TargetState) -> None:
     """Write down what a target was shown."""
     contract = contracts.get(state.adapter.contract)
@@ -147,6 +159,7 @@ def emit_target(events: Events, state: TargetState) -> None:
             not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
             production_s=round(state.production_s, 3),
             reason=state.reason,
+            **({"no_graph": dict(state.uncaptured)} if state.uncaptured else {}),
         )
 
 
@@ -246,7 +259,7 @@ class Campaign:
     def _draw(self, state: TargetState, over: Callable[[], bool]) -> list[Drawn]:
         """The next raw cases that can be sent, as many as a batch has; those that cannot are
         counted at once."""
-        build, batch = shown_case(state.adapter.contract), []
+        build, batch = shown_case(state.adapter.contract, self.session.launch.device), []
         while len(batch) < state.batch and not self._hypothesis_is_due(state) and self._left(state) > 0 and not over():
             source = RandomSource(f"{self.seed}:{state.adapter.id}:{state.raw}")
             state.raw += 1
@@ -264,7 +277,7 @@ class Campaign:
         requests = []
         for drawn in batch:
             drawn.number = self.events.start(state.adapter.id, choices=drawn.choices)
-            requests.append(request_for(state.adapter, drawn.how, drawn.columns, number=drawn.number))
+            requests.append(drawn.request | {"number": drawn.number})  # for whoever reads a session's history
         return iter(self.session.stream(requests))
 
     def _hypothesis(self, state: TargetState) -> None:
@@ -286,7 +299,7 @@ class Campaign:
             suppress_health_check=list(HealthCheck),
             verbosity=hypothesis.Verbosity.quiet,
         )
-        @hypothesis.given(drawn_by_hypothesis(shown_case(state.adapter.contract)))
+        @hypothesis.given(drawn_by_hypothesis(shown_case(state.adapter.contract, self.session.launch.device)))
         def look(drawn: tuple[tuple[Any, Presentation], list[int]]) -> None:
             if not state.done and not self._over():
                 state.hypothesis_cases += 1
@@ -308,12 +321,16 @@ class Campaign:
         return ready if isinstance(ready, Verdict) else self._ask(state, ready)
 
     def _prepare(self, state: TargetState, case: Any, how: Presentation, choices: list[int]) -> Drawn | Verdict:
+        if how.graph and state.has_no_graph:
+            how, choices = replace(how, graph=False), without_device(choices)
         prepared = prepare(self.session, state.adapter, case, how)
-        if isinstance(prepared, Verdict):  # nothing is sent, so nothing can be lost
-            state.verdicts[prepared.kind] += 1
+        if not isinstance(prepared, Verdict):
+            state.fits = True
+            return Drawn(case, how, choices, prepared)
+        state.verdicts[prepared.kind] += 1  # nothing is sent, so nothing can be lost
+        if not _of_the_graph(how, prepared):
             return prepared
-        state.fits = True
-        return Drawn(case, how, choices, prepared)
+        return self._prepare(state, case, replace(how, graph=False), without_device(choices))
 
     def _ask(self, state: TargetState, drawn: Drawn) -> Verdict:
         (answer,) = self._post(state, [drawn])
@@ -326,6 +343,9 @@ class Campaign:
         if verdict.red and verdict.identity not in state.found:
             drawn.past = [r for r in self.session.history if r.get("number", drawn.number) < drawn.number]
         state.verdicts[verdict.kind] += 1
+        if drawn.how.graph and verdict.kind is Kind.UNSUPPORTED:
+            state.uncaptured[verdict.evidence["reason"]] += 1
+        state.captured += drawn.how.graph and verdict.kind is not Kind.UNSUPPORTED
         if verdict.kind not in (Kind.UNSUPPORTED, Kind.INVALID_CASE):
             state.behaviours.update(verdict.behaviours)
         for flag in verdict.flags:
@@ -337,6 +357,9 @@ class Campaign:
 
     def _look(self, state: TargetState, drawn: Drawn, verdict: Verdict) -> None:
         """What a verdict means for its target."""
+        if _of_the_graph(drawn.how, verdict):
+            self._one(state, drawn.case, replace(drawn.how, graph=False), without_device(drawn.choices))
+            return
         if verdict.kind is Kind.UNSUPPORTED:
             self._refused(state, verdict)
             return
@@ -367,7 +390,7 @@ class Campaign:
         belief = (
             self._believe(state, drawn, verdict)
             if known is None
-            else taken_as_known(verdict, drawn.choices, state.adapter)
+            else taken_as_known(verdict, drawn.choices, state.adapter, self.session.launch.device)
         )
         if belief.kind is not verdict.kind:
             state.verdicts[verdict.kind] -= 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.adapter import Adapter
-from fuzz.presentation import PLAIN, Presentation, present, undo
+from fuzz.presentation import PLAIN, NoOtherBatch, Presentation, other_batch, present, undo
 from fuzz.supervisor import Died, Hung, Session
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts, explain
@@ -27,7 +27,7 @@ def execute(session: Session, adapter: Adapter, case: Any, how: Presentation = P
 
 
 def prepare(session: Session, adapter: Adapter, case: Any, how: Presentation) -> dict[str, Any] | Verdict:
-    """The columns to send, or the verdict when there is nothing to send."""
+    """The request to send, or the verdict when there is nothing to send."""
     contract = contracts.get(adapter.contract)
     try:
         contract.domain(case)
@@ -37,17 +37,24 @@ def prepare(session: Session, adapter: Adapter, case: Any, how: Presentation) ->
         return _unsupported(adapter, session.ready["unsupported"][adapter.id])
     columns = contract.columns(present(contract, case, how))
     refusal = adapter.accepts(Columns(columns))
-    return _unsupported(adapter, OUTSIDE_DOMAIN + refusal) if refusal else columns
+    if refusal:
+        return _unsupported(adapter, OUTSIDE_DOMAIN + refusal)
+    request = {"target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided}
+    request |= {"stream": True} if how.stream else {}
+    if how.graph:
+        try:
+            request["graph"] = contract.columns(other_batch(contract, case, how))
+        except NoOtherBatch as error:
+            return _unsupported(adapter, str(error))
+        refusal = adapter.accepts(Columns(request["graph"]))
+        if refusal:
+            return _unsupported(adapter, f"the batch to capture a graph with is {OUTSIDE_DOMAIN}{refusal}")
+    return request
 
 
-def send(session: Session, adapter: Adapter, case: Any, how: Presentation, columns: dict[str, Any]) -> Verdict:
-    """Send prepared columns to the worker and judge the answer."""
-    return judged(session, adapter, case, how, session.call(request_for(adapter, how, columns)))
-
-
-def request_for(adapter: Adapter, how: Presentation, columns: dict[str, Any], **label: int) -> dict[str, Any]:
-    """What the worker is sent for a case; ``label`` is for whoever reads a session's history."""
-    return {"target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided, **label}
+def send(session: Session, adapter: Adapter, case: Any, how: Presentation, request: dict[str, Any]) -> Verdict:
+    """Send a prepared request to the worker and judge the answer."""
+    return judged(session, adapter, case, how, session.call(request))
 
 
 def judged(session: Session, adapter: Adapter, case: Any, how: Presentation, answer: Any) -> Verdict:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from jsonschema import Draft202012Validator, validators
 
-from fuzz.presentation import Presentation
+from fuzz.presentation import ON_DEVICE, Presentation
 from oracle import case as case_
 from oracle import contracts
 from oracle import legal as legal_
@@ -104,7 +104,11 @@ def to_text(frozen: FrozenCase) -> str:
         "links": list(frozen.links),
         "provenance": frozen.provenance,
         "kills": sorted(frozen.kills),
-        "presentation": dataclasses.asdict(frozen.presentation),
+        "presentation": {
+            name: value
+            for name, value in dataclasses.asdict(frozen.presentation).items()
+            if value or name not in ON_DEVICE  # written only where it is asked for: older files stay as they are
+        },
     }
     return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -150,7 +154,7 @@ def schema(contract: Contract) -> dict[str, Any]:
         "kills": texts,
         "presentation": {
             "type": "object",
-            "properties": presentation,
+            "properties": presentation | {name: {"type": "boolean"} for name in ON_DEVICE},
             "required": list(presentation),
             "additionalProperties": False,
         },

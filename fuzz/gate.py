@@ -1,7 +1,9 @@
 """Replay frozen cases against an engine: the question CI asks.
 
 Every case meets every target of its contract. A pair outside a target's domain
-is UNSUPPORTED with that reason, so that nothing disappears. A frozen outcome
+is UNSUPPORTED with that reason, so that nothing disappears. Asked for more presentations, each
+case is shown under them too; a pair that has no such presentation is counted apart: it was
+asked as the file says. A frozen outcome
 that the reference no longer gives is ORACLE_SUSPECT, not a divergence. So is one in
 which all engines of a gate over several contradict the reference alike.
 """
@@ -25,11 +27,14 @@ from fuzz.supervisor import Session
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
 
+PRESENTATIONS = ("graph", "stream", "repeat")  # in which a frozen case may be shown besides its own
+
 
 @dataclass
 class GateResult:
     """Outcome of a gate: verdict counts, red identities, known ones that fired,
-    those that did not, and those whose decision has expired."""
+    those that did not, and those whose decision has expired. ``not_shown`` counts, by
+    presentation and reason, what was asked for more and had no such presentation."""
 
     verdicts: Counter[Kind] = field(default_factory=Counter)
     red: dict[Identity, list[tuple[str, Verdict]]] = field(default_factory=dict)
@@ -41,10 +46,16 @@ class GateResult:
     reasons: dict[str, str] = field(default_factory=dict)
     suspects: list[tuple[str, Verdict]] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    not_shown: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def done(self) -> int:
+        """Pairs that were asked, in every way they were to be shown."""
+        return self.verdicts.total() + self.not_shown.total()
 
     def add(self, other: GateResult) -> None:
         """Count in what another device found out about other targets."""
-        for name in ("verdicts", "executed", "agreed"):
+        for name in ("verdicts", "executed", "agreed", "not_shown"):
             getattr(self, name).update(getattr(other, name))
         for name in ("red", "known_red", "reasons"):
             getattr(self, name).update(getattr(other, name))
@@ -60,34 +71,64 @@ def gate(
     known: list[Known],
     result: GateResult,
     on_case: Callable[[GateResult], None] = lambda result: None,
+    more: tuple[str, ...] = (),
 ) -> GateResult:
     """Run every pair of a frozen case and a target of its contract, into
-    ``result``, which is also right when the gate is stopped early."""
+    ``result``, which is also right when the gate is stopped early. ``more`` are
+    presentations to show each case in besides its own."""
     launch = session.launch
-    for _, frozen in corpus:
+    refused: set[tuple[str, str]] = set()  # nothing more is asked of a pair that does not run
+    asked = {label: each for _, frozen in corpus for label, each in shown(frozen, more).items()}
+    for label, frozen in asked.items():
         contract = contracts.get(frozen.contract)
         stale = drifted(frozen)
+        extra = label != frozen.name
         for adapter in adapters:
-            if adapter.contract != frozen.contract:
+            if adapter.contract != frozen.contract or (extra and (adapter.id, frozen.name) in refused):
                 continue
-            number = events.start(adapter.id, file=frozen.name)
+            how = {"presentation": frozen.presentation.names()} if extra else {}
+            number = events.start(adapter.id, file=frozen.name, **how)
             verdict = execute(session, adapter, frozen.case, frozen.presentation)
             if stale and verdict.kind is not Kind.UNSUPPORTED:
                 reason = "the reference no longer gives the frozen outcome"
                 verdict = Verdict(Kind.ORACLE_SUSPECT, adapter.id, contract.name, evidence={"reason": reason})
             listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
             events.end(number, verdict, known=listed)
-            _count(result, adapter, frozen, verdict, listed)
-            observes = () if stale else adapter.observes
-            result.answers.append(Answer(launch.engine, launch.version, frozen.name, verdict, observes, listed, number))
+            if extra and verdict.kind is Kind.UNSUPPORTED:
+                result.not_shown[asked_as(label)[1], verdict.evidence["reason"]] += 1
+            else:
+                _count(result, adapter, label, verdict, listed)
+                if verdict.kind is Kind.UNSUPPORTED:
+                    refused.add((adapter.id, frozen.name))
+                observes = () if stale else adapter.observes
+                result.answers.append(Answer(launch.engine, launch.version, label, verdict, observes, listed, number))
             on_case(result)
-    by_id, by_name = {a.id: a for a in adapters}, {f.name: f for _, f in corpus}
+    by_id = {a.id: a for a in adapters}
     for identity in list(result.red):
-        _doubt(session, by_id[identity.target], by_name, result, identity, events)
-    asked = [k for k in known if k.applies(launch.version, launch.device) and result.executed[k.identity.target]]
-    result.silent_known = [k for k in asked if k.identity not in result.known_red]
-    result.expired_known = [k for k in asked if k.expired(date.today())]
+        _doubt(session, by_id[identity.target], asked, result, identity, events)
+    fitting = [k for k in known if k.applies(launch.version, launch.device) and result.executed[k.identity.target]]
+    result.silent_known = [k for k in fitting if k.identity not in result.known_red]
+    result.expired_known = [k for k in fitting if k.expired(date.today())]
     return result
+
+
+def shown(frozen: FrozenCase, more: tuple[str, ...]) -> dict[str, FrozenCase]:
+    """The case as its file says, by its name, and in the presentations ``more``, by the name and
+    theirs. A graph gets a row of padding where the contract has one: a single record has no other batch."""
+    found = {frozen.name: frozen}
+    for name in more:
+        how = replace(frozen.presentation, **{name: True})
+        if name == "graph":
+            padded = contracts.get(frozen.contract).padding is not None
+            how = replace(how, stream=False, repeat=False, padding=max(how.padding, int(padded)))
+        found[f"{frozen.name} {name}"] = replace(frozen, presentation=how)
+    return found
+
+
+def asked_as(label: str) -> tuple[str, str]:
+    """The name of a case and the presentation that was asked for more, from the label of both."""
+    name, _, more = label.partition(" ")
+    return name, more
 
 
 def doubt_reference(results: list[GateResult], events: Events) -> None:
@@ -162,7 +203,7 @@ def _answered(result: GateResult, identity: Identity, verdict: Verdict) -> None:
     result.answers = [replace(a, verdict=verdict) if a.verdict.identity == identity else a for a in result.answers]
 
 
-def _count(result: GateResult, adapter: Adapter, frozen: FrozenCase, verdict: Verdict, listed: bool) -> None:
+def _count(result: GateResult, adapter: Adapter, label: str, verdict: Verdict, listed: bool) -> None:
     result.verdicts[verdict.kind] += 1
     if verdict.kind is Kind.UNSUPPORTED:
         result.reasons.setdefault(adapter.id, verdict.evidence["reason"])
@@ -170,10 +211,10 @@ def _count(result: GateResult, adapter: Adapter, frozen: FrozenCase, verdict: Ve
     result.executed[adapter.id] += 1
     if verdict.red:
         if listed:
-            result.known_red.setdefault(verdict.identity, []).append(frozen.name)
+            result.known_red.setdefault(verdict.identity, []).append(label)
         else:
-            result.red.setdefault(verdict.identity, []).append((frozen.name, verdict))
+            result.red.setdefault(verdict.identity, []).append((label, verdict))
     elif verdict.kind is Kind.AGREE:
         result.agreed[adapter.id] += 1
     else:
-        result.suspects.append((frozen.name, verdict))
+        result.suspects.append((label, verdict))

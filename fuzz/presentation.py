@@ -1,9 +1,9 @@
 """How a case is shown to a target: never part of the right answer.
 
 Row order and padding are applied to the records, so that they mean the same for
-every contract; memory layout and repetition are the worker's. A divergence that
-appears only under one presentation is still a divergence, and the frozen case
-remembers which.
+every contract; memory layout, repetition, streams and graphs are the worker's. A
+divergence that appears only under one presentation is still a divergence, and the
+frozen case remembers which.
 """
 
 from __future__ import annotations
@@ -21,22 +21,33 @@ class Presentation:
     """strided  tensors interleaved with filler
     order    seed of a permutation of the records, 0 for the given order
     padding  inert records appended (contracts that define one)
-    repeat   run twice in one process and compare bit by bit
+    repeat   run again in one process and compare bit by bit: twice, on a GPU 20 times
+    stream   production runs on a side stream of the GPU that is late
+    graph    production replays a CUDA graph that was captured with another batch of the
+             same shape in the same buffers; with padding, a smaller one in a larger graph
     """
 
     strided: bool = False
     order: int = 0
     padding: int = 0
     repeat: bool = False
+    stream: bool = False
+    graph: bool = False
 
     def names(self) -> list[str]:
         """What deviates from the plain presentation, in words."""
         words = [n for n in ("strided", "repeat") if getattr(self, n)]
         words += [f"order {self.order}"] if self.order else []
-        return words + ([f"padding {self.padding}"] if self.padding else [])
+        words += [f"padding {self.padding}"] if self.padding else []
+        return words + [word for word, shown in (("side stream", self.stream), ("graph", self.graph)) if shown]
 
 
 PLAIN = Presentation()
+ON_DEVICE = ("stream", "graph")  # presentations that only a GPU has
+
+
+class NoOtherBatch(ValueError):
+    """There is no second batch of the same shape that a graph could be captured with."""
 
 
 def permutation(size: int, seed: int) -> list[int]:
@@ -61,6 +72,21 @@ def present(contract: Contract, case: Any, how: Presentation) -> Any:
     if how.padding and contract.padding is not None and records:
         shown += [contract.padding(case)] * how.padding
     return dataclasses.replace(case, **{contract.records: tuple(shown)})
+
+
+def other_batch(contract: Contract, case: Any, how: Presentation) -> Any:
+    """The batch that a graph is captured with before it is replayed for ``case``: the same
+    records, so that every shape is the same, each in another row. The padding of ``case``
+    comes last and goes first here: its rows hold what live requests left. Raises NoOtherBatch."""
+    if contract.ordered:
+        raise NoOtherBatch("a graph needs a second batch, and here the order of the records has a meaning")
+    shown = present(contract, case, how)
+    records = tuple(getattr(shown, contract.records))
+    turn = max(1, len(records) - len(getattr(case, contract.records)))
+    turned = records[-turn:] + records[:-turn]
+    if turned == records:
+        raise NoOtherBatch("a graph needs a second batch, and these records are one or all alike")
+    return dataclasses.replace(shown, **{contract.records: turned})
 
 
 def undo(contract: Contract, case: Any, how: Presentation, observed: dict[str, Any]) -> dict[str, Any]:

@@ -48,10 +48,15 @@ class _SameIdentity(Exception):
 
 
 def shrink(
-    contract: str, choices: Sequence[int], identity: Identity, run: Run, max_seconds: float = MAX_SECONDS
+    contract: str,
+    choices: Sequence[int],
+    identity: Identity,
+    run: Run,
+    max_seconds: float = MAX_SECONDS,
+    device: str = "cpu",
 ) -> Shrunk | None:
     """The smallest case found with ``identity``; ``None`` if not even the given
-    choices show it again."""
+    choices, which were drawn for ``device``, show it again."""
     import hypothesis
     from hypothesis import HealthCheck, Phase
 
@@ -59,7 +64,7 @@ def shrink(
     seen: dict[tuple, bool] = {}
     result = Shrunk(None, Presentation(), None)  # type: ignore[arg-type]
     deadline = time.monotonic() + max_seconds
-    build = shown_case(contract)
+    build = shown_case(contract, device)
 
     def shows(case: Any, how: Presentation, made: Sequence[int]) -> bool | None:
         """Whether the case has the wanted identity; ``None`` behind the bounds."""

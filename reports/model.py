@@ -291,7 +291,8 @@ def _sightings(run: Run, events: list[Event]) -> dict[Identity, Sighting]:
     again, files, seen = _again(events), {}, {}
     for event in events:
         if event["event"] == "start":
-            files[event["case"]] = event.get("file")
+            # A case that was shown in another presentation than its file's is not what a replay would show.
+            files[event["case"]] = None if event.get("presentation") else event.get("file")
         elif event["event"] == "end" and event["verdict"] in FAILURES:
             _sight(seen, run, _judged(event, again), files.get(event["case"]))
         elif event["event"] == "found" and event["verdict"] in WORST_FIRST:

@@ -257,6 +257,7 @@ def _print(done: Done, title: str, again: str) -> None:
         note = f"  {red} not agreeing" if red else ""
         note += f"  {s.flags[BOTH_LEGAL]} differ, both legal" if s.flags[BOTH_LEGAL] else ""
         note += f"  stopped: {s.reason}" if s.reason else ""
+        note += f"  no graph: {s.uncaptured.most_common(1)[0][0]}" if s.has_no_graph else ""
         click.echo(f"{s.adapter.id:<{width}}  {s.executed:>6} cases  {len(s.behaviours):>2}/{total} behaviours{note}")
     for s in done.states:
         if s.flags[BOTH_LEGAL]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,14 +35,16 @@ from fuzz.commands.session import provisioned, started
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events, EventsError
 from fuzz.frozen import FrozenCase
-from fuzz.gate import GateResult, doubt_reference
+from fuzz.gate import PRESENTATIONS, GateResult, asked_as, doubt_reference
 from fuzz.gate import gate as run_gate
 from fuzz.known import Known
+from fuzz.presentation import ON_DEVICE
 from fuzz.progress import Display
 from fuzz.supervisor import Launch, Session
 from fuzz.verdict import exit_code, worst_exit
 
 TABLE = "agreement.csv"
+MAX_REASONS = 12  # why pairs were not shown in a presentation that was asked for
 Cases = list[tuple[Path, FrozenCase]]
 
 
@@ -50,7 +52,8 @@ Cases = list[tuple[Path, FrozenCase]]
 class Part:
     """One engine of a gate and what became of it. ``end`` is ``None`` for an engine
     whose turn did not come. Only a ``whole`` corpus says that a listed divergence no
-    longer fires; ``strict`` fails on such entries and on expired ones."""
+    longer fires; ``strict`` fails on such entries and on expired ones; ``more`` are
+    presentations besides the files' own."""
 
     spec: EngineSpec
     launch: Launch
@@ -59,6 +62,7 @@ class Part:
     cases: Cases
     whole: bool
     strict: bool
+    more: tuple[str, ...] = ()
     result: GateResult = field(default_factory=GateResult)
     places: dict[str, str | None] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
@@ -70,7 +74,7 @@ class Part:
 
     def show(self, display: Display, done: int, red: int) -> None:
         """How far it is."""
-        total = sum(a.contract == f.contract for a in self.adapters for _, f in self.cases)
+        total = sum(a.contract == f.contract for a in self.adapters for _, f in self.cases) * (1 + len(self.more))
         display.show(f"{done} of {total}, {counted(red, 'divergence')}", done / total)
 
     @property
@@ -91,7 +95,11 @@ class Part:
 @corpus_option
 @out_option
 @click.option("--strict", is_flag=True, help="Fail too on a listed divergence that expired or no longer fires.")
-def gate(engines, target, contract, devices, python, bundle, offline, corpus, out, strict) -> None:
+@click.option(
+    "--present", "more", multiple=True, type=click.Choice(PRESENTATIONS), metavar="HOW",
+    help="Show each case in this way too: repeat, or on a GPU graph or stream; repeatable.",
+)  # fmt: skip
+def gate(engines, target, contract, devices, python, bundle, offline, corpus, out, strict, more) -> None:
     """Replay frozen cases against one or several engines and decide, for CI.
 
     Several engines run one after the other and are compared: see OUT/agreement.csv. A
@@ -99,6 +107,8 @@ def gate(engines, target, contract, devices, python, bundle, offline, corpus, ou
     Several devices share the targets.
     """
     device = devices[0]
+    for name in set(more) & set(ON_DEVICE) if device == "cpu" else ():
+        raise click.UsageError(f"--present {name} is for a GPU; add --device cuda")
     specs = read_engines(engines, python, bundle)
     chosen = [select(spec.name, target, contract) for spec in specs]
     if not any(chosen):
@@ -119,6 +129,7 @@ def gate(engines, target, contract, devices, python, bundle, offline, corpus, ou
             [c for c in cases if any(a.contract == c[1].contract for a in adapters)],
             corpus.is_dir(),
             strict,
+            tuple(dict.fromkeys(more)),
         )  # fmt: skip
         for spec, launch, adapters, listed in zip(specs, launches, chosen, known, strict=True)
     ]
@@ -192,7 +203,7 @@ def _one(part: Part, session: Session, events: Events, lists: Path) -> None:
     with Display("gate") as display, ending() as part.end:
         run_gate(
             session, part.adapters, part.cases, events, part.known, part.result,
-            lambda r: part.show(display, r.verdicts.total(), len(r.red)),
+            lambda r: part.show(display, r.done, len(r.red)), part.more,
         )  # fmt: skip
     _conclude(part, session, events, lists)
 
@@ -257,20 +268,38 @@ def _print(
         click.echo(f"  {words_for(verdict)}")
         if places.get(identity.target):
             click.echo(f"  called: {places[identity.target]}")
-        click.echo(f"  again:  specoracle replay {paths[name]} {again} --target '{identity.target}'")
-        click.echo(f"  frozen cases that show it: {len(hits)}")
+        click.echo(f"  again:  {_again(name, paths, again)} --target '{identity.target}'")
+        click.echo(f"  frozen cases that show it: {_cases(n for n, _ in hits)}")
     for name, verdict in result.suspects:
         reason = verdict.evidence.get("reason") or verdict.evidence.get("message")
         click.echo(f"{verdict.kind}: {verdict.target} on {name}: {reason}")
     for identity, names in result.known_red.items():
-        click.echo(f"known: {identity} (frozen cases that show it: {len(names)})")
+        click.echo(f"known: {identity} (frozen cases that show it: {_cases(names)})")
     for target in absent:
         click.echo(f"inconclusive: {target} is listed in support.toml but did not run: {result.reasons.get(target)}")
+
+
+def _again(label: str, paths: dict[str, Path], again: str) -> str:
+    """The command that shows a hit again: what was asked for more is not in the file."""
+    name, more = asked_as(label)
+    return (
+        f"specoracle gate --corpus {paths[name]} --present {more} {again}"
+        if more
+        else f"specoracle replay {paths[name]} {again}"
+    )
+
+
+def _cases(labels: Iterable[str]) -> int:
+    return len({asked_as(label)[0] for label in labels})
 
 
 def _print_counts(result: GateResult, engine: str, cases: int) -> None:
     listed = Counter(a.verdict.kind for a in result.answers if a.listed)
     counts = ", ".join(f"{n} {k}{_listed(listed[k], n)}" for k, n in sorted(result.verdicts.items()) if n)
+    for (more, reason), n in result.not_shown.most_common(MAX_REASONS):
+        click.echo(f"not shown as {more}: {counted(n, 'pair')} of case and target: {reason}")
+    if len(result.not_shown) > MAX_REASONS:
+        click.echo(f"not shown for {len(result.not_shown) - MAX_REASONS} more reasons; see events.ndjson")
     click.echo(f"{engine}: {counted(cases, 'frozen case')}, {counted(len(result.executed), 'target')}: {counts}")
 
 

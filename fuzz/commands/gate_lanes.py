@@ -51,6 +51,6 @@ def _work(part: Part, lane: Lane) -> tuple[GateResult, Ending, str]:
         while (taken := lane.next_part()) is not None:
             run_gate(
                 lane.session, [part.adapters[taken[0]]], part.cases, lane.events, part.known, result,
-                lambda r: lane.tell(r.verdicts.total(), len(r.red)),
+                lambda r: lane.tell(r.done, len(r.red)), part.more,
             )  # fmt: skip
     return result, end, lane.device

@@ -2,7 +2,8 @@
 
 ``production()`` marks the production call: only time and exceptions inside it
 belong to the engine. ``symbol`` and ``fact`` read the version record, so an
-adapter never knows which version it runs.
+adapter never knows which version it runs. Nor does it know on which stream, or into
+which graph, its production call goes: ``shown`` is what a presentation makes of it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from functools import cached_property
 from typing import Any
 
 from fuzz.adapter import PathNotTaken, Unsupported
+from fuzz.worker.graphs import Graphs
 from fuzz.worker.layout import Layout
 from fuzz.worker.record import Record
+from fuzz.worker.streams import AsItIs
 
 
 class Engine:
@@ -29,6 +32,9 @@ class Engine:
         self.strided = False
         self.production_s = 0.0
         self.failed_in_production = False
+        self.guards: Any = None  # the guarded allocator, where there is one
+        self.lost = False  # the device will not work again in this process
+        self.shown: Any = AsItIs()
         self._resolved: dict[str, Any] = {}
 
     @cached_property
@@ -37,6 +43,11 @@ class Engine:
         import torch
 
         return torch
+
+    @cached_property
+    def graphs(self) -> Graphs:
+        """What captures and replays production calls."""
+        return Graphs(self)
 
     @property
     def layout(self) -> Layout:
@@ -56,7 +67,7 @@ class Engine:
 
     def tensor(self, values: Any, dtype: str, *, contiguous: bool = False) -> Any:
         """A tensor laid out as the case's presentation asks."""
-        return self.layout.tensor(values, dtype, contiguous=contiguous)
+        return self.shown.tensor(lambda: self.layout.tensor(values, dtype, contiguous=contiguous))
 
     @contextmanager
     def production(self) -> Iterator[None]:
@@ -64,7 +75,8 @@ class Engine:
         start = time.perf_counter()
         self.failed_in_production = True
         try:
-            yield
+            with self.shown.production():
+                yield
             if self.device != "cpu":
                 self.torch.cuda.synchronize(self.device)
             self.failed_in_production = False

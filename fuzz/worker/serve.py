@@ -16,6 +16,8 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +29,9 @@ from fuzz.adapter import Adapter, Unsupported
 from fuzz.engines import closed
 from fuzz.worker import sweep
 from fuzz.worker.engine import Engine
+from fuzz.worker.streams import AsItIs, Late
 
+RUNS_ON_CPU, RUNS_ON_DEVICE = 2, 20  # of a case that is repeated: an order of threads changes now and then only
 PROJECT = tuple(str(Path(__file__).parents[2] / p) + "/" for p in ("fuzz", "oracle", "tests", "examples"))
 
 # Its wrappers pass calls of production on to torch and are nobody's fault.
@@ -49,7 +53,7 @@ def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> 
 def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]) -> dict[str, Any]:
     """Run the adapter of one request, or the operation it names, and say how it went."""
     adapter, began = adapters[request["target"]], time.perf_counter()
-    engine.production_s, engine.failed_in_production = 0.0, False
+    engine.production_s, engine.failed_in_production, engine.lost = 0.0, False, False
     closed.take_touches()
     engine.strided = request.get("strided", False)
     try:
@@ -61,20 +65,19 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
             if touched:
                 return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
             return {"status": "ok", **found, **_clock(engine, began)}
-        case = SimpleNamespace(**request["case"])
-        observed = adapter.run(engine, case)
-        again = adapter.run(engine, SimpleNamespace(**request["case"])) if request.get("repeat") else observed
+        observe = _observer(engine, adapter, request)
+        observed = observe()
+        again = _differing(engine, observe, observed) if request.get("repeat") else observed
         touched = closed.take_touches()
         if touched:  # production may have swallowed the exception
             return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
         missing = set(adapter.observes) - set(observed)
         if missing:
             return _failure("harness", f"adapter returned no {', '.join(sorted(missing))}")
-        if again is not observed and not same(observed, again):
-            return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine, began)}
-        return {"status": "ok", "observed": plain(observed), **_clock(engine, began)}
+        found = {"status": "ok", "observed": again, **_clock(engine, began)}
+        return found if again is observed else found | {"unstable": True}
     except Unsupported as reason:
-        return {"status": "unsupported", "reason": str(reason)}
+        return {"status": "unsupported", "reason": str(reason)} | ({"lost": True} if engine.lost else {})
     except MemoryError as error:
         return _failure("out_of_memory", f"MemoryError: {error}")
     except Exception as error:
@@ -83,6 +86,37 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
         fault = engine.device_fault()
         found = classify(error, engine_folder(engine.name))
         return found if fault is None else _lost(found, fault, engine.failed_in_production)
+
+
+def _observer(engine: Engine, adapter: Adapter, request: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """What runs the adapter once as the request's presentation asks."""
+    engine.shown = AsItIs()
+    if engine.device == "cpu" and (request.get("stream") or request.get("graph")):
+        raise Unsupported("streams and graphs are shown on a GPU only")
+
+    run = partial(_run, engine, adapter)
+
+    def run_late() -> dict[str, Any]:
+        engine.shown = Late(engine)
+        return run(request["case"])
+
+    if request.get("graph"):
+        return partial(engine.graphs.observe, run, request["graph"], request["case"])
+    return run_late if request.get("stream") else partial(run, request["case"])
+
+
+def _run(engine: Engine, adapter: Adapter, columns: dict[str, Any]) -> dict[str, Any]:
+    """What one run of the adapter observes. No tensor of it lives on: it would move those of the next run."""
+    return plain(adapter.run(engine, SimpleNamespace(**columns)))
+
+
+def _differing(engine: Engine, observe: Callable[[], dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
+    """What the first further run observed that is not ``first`` bit by bit, else ``first``."""
+    for _ in range((RUNS_ON_CPU if engine.device == "cpu" else RUNS_ON_DEVICE) - 1):
+        again = observe()
+        if not same(first, again):
+            return again
+    return first
 
 
 def _lost(found: dict[str, Any], fault: str, in_production: bool) -> dict[str, Any]:

@@ -86,7 +86,10 @@ def _how(presentation: Any) -> tuple[str, ...]:
     """What deviates from the plain presentation, in words."""
     if not isinstance(presentation, dict):
         return ()
-    words = {"strided": "strided tensors", "repeat": "run twice", "padding": "padding rows", "order": "rows reordered"}
+    words = {
+        "strided": "strided tensors", "repeat": "run twice", "padding": "padding rows", "order": "rows reordered",
+        "stream": "on a side stream", "graph": "in a replayed CUDA graph",
+    }  # fmt: skip
     return tuple(words[name] for name in words if presentation.get(name))
 
 

@@ -12,7 +12,7 @@ from fuzz import history
 from fuzz.believe import believe
 from fuzz.campaign import MAX_BATCH, Campaign, Options
 from fuzz.events import Events
-from fuzz.executor import execute, judged, prepare, request_for
+from fuzz.executor import execute, judged, prepare
 from fuzz.presentation import PLAIN
 from fuzz.supervisor import Died, Hung, Session
 from fuzz.verdict import Identity, Kind
@@ -25,10 +25,7 @@ FAULTS = {1001: Died, 1002: Died, 1004: Hung, 1005: Died, 1014: dict, 5: dict}
 
 def requests(codes, target=None):
     chosen = adapter(target) if target else adapter()
-    return [
-        request_for(chosen, PLAIN, prepare(FakeReady, chosen, case_with(code), PLAIN), number=n)
-        for n, code in enumerate(codes)
-    ]
+    return [prepare(FakeReady, chosen, case_with(code), PLAIN) | {"number": n} for n, code in enumerate(codes)]
 
 
 class FakeReady:
