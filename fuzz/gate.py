@@ -21,6 +21,7 @@ from fuzz.events import Events
 from fuzz.executor import execute
 from fuzz.frozen import FrozenCase, drifted
 from fuzz.known import Known
+from fuzz.sanitize import may_show
 from fuzz.supervisor import Session
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
@@ -55,6 +56,16 @@ def gate(
     """Run every pair of a frozen case and a target of its contract, into
     ``result``, which is also right when the gate is stopped early."""
     launch = session.launch
+
+    def journaled(
+        number: int, adapter: Adapter, frozen: FrozenCase, verdict: Verdict, observes: tuple[str, ...]
+    ) -> None:
+        listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
+        events.end(number, verdict, known=listed)
+        _count(result, adapter, frozen, verdict, listed)
+        result.answers.append(Answer(launch.engine, launch.version, frozen.name, verdict, observes, listed, number))
+        on_case(result)
+
     for _, frozen in corpus:
         contract = contracts.get(frozen.contract)
         stale = drifted(frozen)
@@ -66,16 +77,16 @@ def gate(
             if stale and verdict.kind is not Kind.UNSUPPORTED:
                 reason = "the reference no longer gives the frozen outcome"
                 verdict = Verdict(Kind.ORACLE_SUSPECT, adapter.id, contract.name, evidence={"reason": reason})
-            listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
-            events.end(number, verdict, known=listed)
-            _count(result, adapter, frozen, verdict, listed)
-            observes = () if stale else adapter.observes
-            result.answers.append(Answer(launch.engine, launch.version, frozen.name, verdict, observes, listed, number))
-            on_case(result)
+            journaled(number, adapter, frozen, verdict, () if stale else adapter.observes)
     by_id, by_name = {a.id: a for a in adapters}, {f.name: f for _, f in corpus}
+    for before, after in session.late():  # the verdict before is journaled already: it gets a case of its own
+        name = next((a.case for a in result.answers if a.verdict is before), None)
+        if name is not None:
+            journaled(events.start(after.target, file=name), by_id[after.target], by_name[name], after, ())
     for identity in list(result.red):
         _doubt(session, by_id[identity.target], by_name, result, identity, events)
-    asked = [k for k in known if k.applies(launch.version, launch.device) and result.executed[k.identity.target]]
+    applying = [k for k in known if k.applies(launch.version, launch.device) and may_show(session, k.identity)]
+    asked = [k for k in applying if result.executed[k.identity.target]]
     result.silent_known = [k for k in asked if k.identity not in result.known_red]
     result.expired_known = [k for k in asked if k.expired(date.today())]
     return result

@@ -19,6 +19,7 @@ from fuzz.campaign import Campaign, Found, Options, TargetState
 from fuzz.commands.options import (
     Duration,
     ShardParam,
+    check_sanitize,
     corpus_option,
     engine_options,
     engine_words,
@@ -27,10 +28,12 @@ from fuzz.commands.options import (
     read_engine,
     read_sides,
     read_targets,
+    sanitize_option,
     seed_option,
     where_words,
 )
 from fuzz.commands.runs import counted, ending, run_finished, run_started
+from fuzz.commands.second_pass import second_pass
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.difference import BOTH_LEGAL
 from fuzz.engines.spec import EngineSpec
@@ -38,7 +41,7 @@ from fuzz.events import Events
 from fuzz.known import Known
 from fuzz.progress import Display
 from fuzz.supervisor import Session
-from fuzz.verdict import Kind, exit_code
+from fuzz.verdict import Identity, Kind, exit_code
 from oracle import contracts, explain
 
 
@@ -56,18 +59,25 @@ from oracle import contracts, explain
 @click.option(
     "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
 )
+@sanitize_option
 def fuzz(
     engine, target, contract, device, python, bundle, offline, corpus, out, seed, max_time, max_examples,
-    shard, continue_on_failure, against,
+    shard, continue_on_failure, against, sanitize,
 ) -> None:  # fmt: skip
     """Look for divergences on fresh inputs, shrink and freeze them.
 
     With --against two implementations are shown the same cases. A difference between
     them is a find, and says which side the reference takes; one in which both are legal
     is reported and not red.
+
+    With --sanitize (and --device cuda) the finds are run again under that tool when the
+    campaign is over, and what it says stands under each.
     """
+    check_sanitize(sanitize, device)
     options = Options(seed, max_time, max_examples, continue_on_failure, shard)
     if against is not None:
+        if sanitize is not None:
+            raise click.UsageError("--sanitize goes with one engine; replay the finds of --against under it")
         sides = read_sides(engine, against, python, bundle)
         sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options))
     spec = read_engine(engine, python, bundle)
@@ -78,8 +88,9 @@ def fuzz(
     with open_session(spec, device, python, offline) as session, Events(folder) as events:
         listed = support.expected(corpus, spec.name, session.launch.version, device)
         code = _run(
-            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python)
-        )
+            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python),
+            sanitize,
+        )  # fmt: skip
     sys.exit(code)
 
 
@@ -117,18 +128,23 @@ def _name(session: Session) -> str:
 
 def _run(
     session: Session | Sides, adapters: list[Adapter], options: Options, events: Events, known: list[Known],
-    listed: list[str], title: str, again: str, **values: Any,
+    listed: list[str], title: str, again: str, sanitize: str | None = None, **values: Any,
 ) -> int:  # fmt: skip
     """Run the campaign, print, write the last event and return the exit code."""
     bounds = {"seed": options.seed, "max_seconds": options.max_seconds, "max_examples": options.max_examples}
     bounds |= {"shard": str(options.shard)} if options.shard.count > 1 else {}
+    bounds |= {"sanitize": sanitize} if sanitize else {}
     run_started(events, session, "fuzz", **bounds, **values)
     with Display("fuzz") as display:
         campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
         with ending() as end:
             campaign.run()
+    said: dict[Identity, list[str]] = {}
+    if sanitize and not end.reason:
+        with ending() as end:
+            second_pass(session, sanitize, [f for f in _finds(campaign) if f.known is None], said, events)
     code = end.exit_code(_code(campaign, listed))
-    _print(campaign, title, again)
+    _print(campaign, title, again, said)
     run_finished(events, code, end, seconds=round(campaign.elapsed_s, 2))
     return code
 
@@ -173,9 +189,9 @@ def _finds(campaign: Campaign) -> list[Found]:
     return [f for s in campaign.states for f in s.found.values()]
 
 
-def _print(campaign: Campaign, title: str, again: str) -> None:
+def _print(campaign: Campaign, title: str, again: str, said: dict[Identity, list[str]]) -> None:
     """The table of targets and each find in words; ``again`` are the options of a
-    replay."""
+    replay, ``said`` what a sanitizer says of the finds."""
     launch = campaign.session.launch
     width = max(len(s.adapter.id) for s in campaign.states)
     options, seconds = campaign.options, campaign.elapsed_s
@@ -198,6 +214,8 @@ def _print(campaign: Campaign, title: str, again: str) -> None:
             )
     for found in _finds(campaign):
         _print_find(found, again, campaign.session.ready["places"])
+        for words in said.get(found.identity, []):
+            click.echo(f"  sanitizer: {words}")
     for s in campaign.states:
         for identity in s.seen.keys() - s.found.keys():
             click.echo(f"\nseen, not investigated: {identity}\n  {words_for(s.seen[identity])}")

@@ -19,6 +19,8 @@ from fuzz.engines.bundle import read as read_bundle
 from fuzz.engines.imports import ENGINES
 from fuzz.engines.spec import EngineSpec, parse
 from fuzz.events import FILE as EVENTS_FILE
+from fuzz.sanitize import NoSanitizer, program
+from fuzz.sanitizer_log import TOOLS
 from fuzz.shard import Shard
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
@@ -56,6 +58,18 @@ def check_device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not re.fullmatch(r"cpu|cuda(:\d+)?", value):
         raise click.BadParameter(f"{value!r} is not cpu, cuda or cuda:N")
     return "cuda:0" if value == "cuda" else value
+
+
+def check_sanitize(tool: str | None, device: str) -> None:
+    """A tool that watches kernels needs a GPU, and itself."""
+    if tool is None:
+        return
+    if device == "cpu":
+        raise click.UsageError(f"--sanitize {tool} watches kernels on a GPU; add --device cuda")
+    try:
+        program()
+    except NoSanitizer as error:
+        raise click.UsageError(f"--sanitize {tool}: {error}") from None
 
 
 SPEC_HELP = "NAME, NAME==VERSION, NAME==local (with --python) or NAME@CHECKOUT"
@@ -99,6 +113,10 @@ corpus_option = click.option(
 out_option = click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Where the run is written."
 )
+sanitize_option = click.option(
+    "--sanitize", type=click.Choice(TOOLS), metavar="TOOL",
+    help=f"Under compute-sanitizer: {', '.join(TOOLS[:-1])} or {TOOLS[-1]}.",
+)  # fmt: skip
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the run.")
 
 
