@@ -23,6 +23,7 @@ from fuzz.events import Events
 from fuzz.executor import execute
 from fuzz.frozen import FrozenCase, drifted
 from fuzz.known import Known
+from fuzz.sanitize import may_show
 from fuzz.supervisor import Session
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
@@ -79,6 +80,17 @@ def gate(
     launch = session.launch
     refused: set[tuple[str, str]] = set()  # nothing more is asked of a pair that does not run
     asked = {label: each for _, frozen in corpus for label, each in shown(frozen, more).items()}
+
+    def journaled(number: int, adapter: Adapter, label: str, verdict: Verdict, observes: tuple[str, ...]) -> None:
+        listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
+        events.end(number, verdict, known=listed)
+        if label != asked[label].name and verdict.kind is Kind.UNSUPPORTED:
+            result.not_shown[asked_as(label)[1], verdict.evidence["reason"]] += 1
+        else:
+            _count(result, adapter, label, verdict, listed)
+            result.answers.append(Answer(launch.engine, launch.version, label, verdict, observes, listed, number))
+        on_case(result)
+
     for label, frozen in asked.items():
         contract = contracts.get(frozen.contract)
         stale = drifted(frozen)
@@ -92,21 +104,18 @@ def gate(
             if stale and verdict.kind is not Kind.UNSUPPORTED:
                 reason = "the reference no longer gives the frozen outcome"
                 verdict = Verdict(Kind.ORACLE_SUSPECT, adapter.id, contract.name, evidence={"reason": reason})
-            listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
-            events.end(number, verdict, known=listed)
-            if extra and verdict.kind is Kind.UNSUPPORTED:
-                result.not_shown[asked_as(label)[1], verdict.evidence["reason"]] += 1
-            else:
-                _count(result, adapter, label, verdict, listed)
-                if verdict.kind is Kind.UNSUPPORTED:
-                    refused.add((adapter.id, frozen.name))
-                observes = () if stale else adapter.observes
-                result.answers.append(Answer(launch.engine, launch.version, label, verdict, observes, listed, number))
-            on_case(result)
+            journaled(number, adapter, label, verdict, () if stale else adapter.observes)
+            if verdict.kind is Kind.UNSUPPORTED and not extra:
+                refused.add((adapter.id, frozen.name))
     by_id = {a.id: a for a in adapters}
+    for before, after in session.late():  # the verdict before is journaled already: it gets a case of its own
+        label = next((a.case for a in result.answers if a.verdict is before), None)
+        if label is not None:
+            journaled(events.start(after.target, file=asked[label].name), by_id[after.target], label, after, ())
     for identity in list(result.red):
         _doubt(session, by_id[identity.target], asked, result, identity, events)
-    fitting = [k for k in known if k.applies(launch.version, launch.device) and result.executed[k.identity.target]]
+    applying = [k for k in known if k.applies(launch.version, launch.device) and may_show(session, k.identity)]
+    fitting = [k for k in applying if result.executed[k.identity.target]]
     result.silent_known = [k for k in fitting if k.identity not in result.known_red]
     result.expired_known = [k for k in fitting if k.expired(date.today())]
     return result

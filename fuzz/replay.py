@@ -15,6 +15,8 @@ from fnmatch import fnmatchcase
 from fuzz.adapter import Adapter
 from fuzz.executor import execute
 from fuzz.frozen import FrozenCase, drifted, printable
+from fuzz.sanitize import FIELD
+from fuzz.sanitize import lines as sanitizer_lines
 from fuzz.supervisor import Session
 from fuzz.verdict import EXIT_AGREED, EXIT_DIVERGED, EXIT_HARNESS, Kind, Verdict
 from oracle import contracts, explain
@@ -54,6 +56,7 @@ def choose(adapters: list[Adapter], frozen: FrozenCase, glob: str | None) -> lis
 def replay(session: Session, adapter: Adapter, frozen: FrozenCase) -> Replayed:
     """Run the case once and explain the answer, in lines that can be printed."""
     answer = _replay(session, adapter, frozen)
+    answer = replace(answer, lines=(*answer.lines, *sanitizer_lines(answer.verdict)))
     # A worker's message may hold anything, lone surrogates included.
     return replace(answer, lines=tuple(map(printable, answer.lines)))
 
@@ -67,6 +70,9 @@ def _replay(session: Session, adapter: Adapter, frozen: FrozenCase) -> Replayed:
     if verdict.kind is Kind.AGREE:
         story = explain.told(contract, frozen.case) if contract.ordered else []
         return Replayed(adapter.id, Result.FIXED, verdict, ("production agrees with the reference", *story))
+    if verdict.identity is not None and verdict.identity.field == FIELD:
+        block = verdict.evidence[FIELD]["text"].splitlines()
+        return Replayed(adapter.id, Result.FAILED, verdict, (verdict.evidence["claim"], "", *block))
     if verdict.kind is Kind.DIVERGE and "all_observed" in verdict.evidence:
         rows = explain.side_by_side(contract, frozen.case, verdict.evidence["all_observed"])
         return Replayed(

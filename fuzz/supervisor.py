@@ -105,6 +105,8 @@ class _Zygote:
 class Session:
     """One engine, its zygote and the current worker. Use as a context manager."""
 
+    spares = True  # with a GPU, a second process imports the engine while the first one works
+
     def __init__(self, launch: Launch, deadline_s: float = CALL_DEADLINE_S):
         self.launch, self.deadline_s = launch, deadline_s
         self.direct = launch.device != "cpu"
@@ -121,7 +123,18 @@ class Session:
         self._unread = 0
         self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
         self._pid = 0
+        self._own_pid = 0  # of the process that imported the engine, which need not be the one we started
         self.ready: dict[str, Any] = {}
+
+    @property
+    def start_deadline_s(self) -> float:
+        """How long an import may take."""
+        return START_DEADLINE_S
+
+    @property
+    def reap_deadline_s(self) -> float:
+        """How long a process whose worker is gone may take to end."""
+        return REAP_DEADLINE_S
 
     def __enter__(self) -> Session:
         self.start()
@@ -142,34 +155,44 @@ class Session:
             if spare is None:
                 raise
             self._take(self._spawn())  # what befell the spare, such as memory that was short, may have passed
-        if self.direct:
+        if self.direct and self.spares:
             self._spare = self._spawn()
 
     def _spawn(self) -> _Zygote:
         """Start a process and tell it what to import; its answer is not waited for."""
-        ours, theirs = socket.socketpair()
         self._spawned += 1
         log = Path(self._folder.name) / f"zygote-{self._spawned}.log"
-        env = {**self.launch.env, "PYTHONPATH": self._python_path()}
-        command = [self.launch.python, "-m", "fuzz.worker.zygote", str(theirs.fileno())]
-        try:
-            process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=env, start_new_session=True, cwd=self._folder.name,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log.open("ab"),
-            )  # fmt: skip
-        except OSError as error:
-            raise SessionError(f"cannot start {self.launch.python}: {error.strerror}") from None
-        theirs.close()
+        process, ours = self._connected(log)
         hello = {
             "engine": self.launch.engine, "version": self.launch.version, "device": self.launch.device,
             "direct": self.direct, "log": str(log), "stubs": self.launch.stubs,
             "targets": list(self.launch.targets), "modules": list(self.launch.modules), "torch": self.launch.torch,
             "shims": self.launch.shims,
         }  # fmt: skip
-        ours.settimeout(START_DEADLINE_S)
+        ours.settimeout(self.start_deadline_s)
         with contextlib.suppress(wire.Closed):  # it is dead already: whoever takes it reads the same
             wire.send(ours, hello)
         return _Zygote(process, ours, log)
+
+    def _connected(self, log: Path) -> tuple[subprocess.Popen, socket.socket]:
+        """A new process and our end of its socket, which it inherits."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            return self._popen(str(theirs.fileno()), log, [theirs.fileno()]), ours
+
+    def _popen(self, where: str, log: Path, fds: list[int]) -> subprocess.Popen:
+        """Start the interpreter; ``where`` is its end of the socket."""
+        env = {**self.launch.env, "PYTHONPATH": self._python_path()}
+        try:
+            return subprocess.Popen(
+                self._command(where), pass_fds=fds, env=env, start_new_session=True, cwd=self._folder.name,
+                stdin=subprocess.DEVNULL, stdout=log.open("ab"), stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        except OSError as error:
+            raise SessionError(f"cannot start {self.launch.python}: {error.strerror}") from None
+
+    def _command(self, where: str) -> list[str]:
+        return [self.launch.python, "-m", "fuzz.worker.zygote", where]
 
     def _take(self, zygote: _Zygote) -> None:
         """Wait until it has imported the engine and make it this session's own."""
@@ -178,7 +201,7 @@ class Session:
             self.ready = wire.receive(zygote.control)
         except TimeoutError:
             self._end_zygote()
-            what = f"was silent for {START_DEADLINE_S:.0f} s"
+            what = f"was silent for {self.start_deadline_s:.0f} s"
             raise SessionError(f"the engine's process {what} while importing\n{self._tail(zygote.log)}") from None
         except (wire.Closed, wire.WireError):
             how = Died(self._end_zygote(), "").signal_name
@@ -188,6 +211,7 @@ class Session:
         if "failed" in self.ready:
             hint = "" if self.launch.device == "cpu" else "; --device cuda needs a GPU and a torch that is built for it"
             raise SessionError(f"the engine does not import: {self.ready['failed']}{hint}\n{self._tail(zygote.log)}")
+        self._own_pid = self.ready.pop("pid")
 
     def _python_path(self) -> str:
         """The engine's path, then a folder with links to our two packages and to
@@ -306,6 +330,10 @@ class Session:
         if self._worker is not None:
             self._lose(kill=True)
 
+    def late(self) -> list[Any]:
+        """Verdicts that became known only after their case was answered: none here."""
+        return []
+
     @property
     def zygote_pid(self) -> int:
         """Process id of the zygote (for tests that kill it)."""
@@ -321,7 +349,7 @@ class Session:
         if self._zygote is None:  # lost with the last worker, or direct mode after a death
             self.start()
         if self.direct:
-            self._worker, self._pid, self._worker_log = self._zygote.control, self.zygote_pid, self._zygote.log
+            self._worker, self._pid, self._worker_log = self._zygote.control, self._own_pid, self._zygote.log
             return
         self.deaths += 1
         ours, theirs = socket.socketpair()
@@ -351,7 +379,7 @@ class Session:
         self._worker.close()
         self._worker = None
         if self.direct:
-            return self._end_zygote(patience_s=REAP_DEADLINE_S)
+            return self._end_zygote(patience_s=self.reap_deadline_s)
         control = self._zygote.control
         control.settimeout(REAP_DEADLINE_S)
         try:

@@ -23,6 +23,7 @@ MEANINGS = (
 )
 OUTSIDE_FIELDS = frozenset({"outside", "outside_untouched", "outside_writes"})
 OUTSIDE_KINDS = frozenset({"written_outside", "outside_block", "source_written"})
+OUTSIDE_TOOL = "memcheck:"
 TOKEN_FIELDS = frozenset({"bonus_token", "emitted", "predicts"})
 TOKEN_FAMILIES = ("verify.", "draft.")
 REFUSALS = frozenset({"AssertionError", "NotImplementedError", "ValueError"})
@@ -38,7 +39,7 @@ def of(verdict: str, identity: Mapping[str, Any], contract: str) -> int:
         return REFUSED if kind.split(":")[1] in REFUSALS else CRASH
     if verdict in ("CRASH", "HANG"):
         return CRASH
-    if field in OUTSIDE_FIELDS or kind in OUTSIDE_KINDS:
+    if field in OUTSIDE_FIELDS or kind in OUTSIDE_KINDS or kind.startswith(OUTSIDE_TOOL):
         return OUTSIDE
     if field in TOKEN_FIELDS or contract.startswith(TOKEN_FAMILIES):
         return TOKEN

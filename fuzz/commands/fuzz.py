@@ -6,10 +6,11 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from fuzz.commands import parts
 from fuzz.commands.options import (
     Duration,
     ShardParam,
+    check_sanitize,
     corpus_option,
     engine_options,
     engine_words,
@@ -32,12 +34,14 @@ from fuzz.commands.options import (
     read_engine,
     read_sides,
     read_targets,
+    sanitize_option,
     seed_option,
     several_devices,
     where_words,
 )
 from fuzz.commands.parts import counts
 from fuzz.commands.runs import Ending, counted, ending, run_finished, run_started
+from fuzz.commands.second_pass import second_pass
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.difference import BOTH_LEGAL
 from fuzz.engines.spec import EngineSpec
@@ -46,7 +50,7 @@ from fuzz.known import Known
 from fuzz.lanes import Lanes
 from fuzz.progress import Display
 from fuzz.supervisor import Launch, Session
-from fuzz.verdict import Kind, exit_code
+from fuzz.verdict import Identity, Kind, exit_code
 from oracle import contracts, explain
 
 
@@ -75,21 +79,28 @@ class Done:
 @click.option(
     "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
 )
+@sanitize_option
 def fuzz(
     engine, target, contract, devices, python, bundle, offline, corpus, out, seed, max_time, max_examples,
-    shard, continue_on_failure, against,
+    shard, continue_on_failure, against, sanitize,
 ) -> None:  # fmt: skip
     """Look for divergences on fresh inputs, shrink and freeze them.
 
     With --against two implementations are shown the same cases. A difference between
     them is a find, and says which side the reference takes; one in which both are legal
     is reported and not red. Several devices share the targets of one run.
+
+    With --sanitize (and --device cuda) the finds are run again under that tool when the
+    campaign is over, and what it says stands under each.
     """
     device = devices[0]
+    check_sanitize(sanitize, devices)
     options = Options(seed, max_time, max_examples, continue_on_failure, shard)
     if against is not None:
         if len(devices) > 1:
             raise click.UsageError("--against runs on one device; name one")
+        if sanitize is not None:
+            raise click.UsageError("--sanitize goes with one engine; replay the finds of --against under it")
         sides = read_sides(engine, against, python, bundle)
         sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options))
     spec = read_engine(engine, python, bundle)
@@ -105,8 +116,9 @@ def fuzz(
     with open_session(spec, device, python, offline) as session, Events(folder) as events:
         listed = support.expected(corpus, spec.name, session.launch.version, device)
         code = _run(
-            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python)
-        )
+            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python),
+            sanitize,
+        )  # fmt: skip
     sys.exit(code)
 
 
@@ -144,16 +156,21 @@ def _name(session: Session) -> str:
 
 def _run(
     session: Session | Sides, adapters: list[Adapter], options: Options, events: Events, known: list[Known],
-    listed: list[str], title: str, again: str, **values: Any,
+    listed: list[str], title: str, again: str, sanitize: str | None = None, **values: Any,
 ) -> int:  # fmt: skip
     """Run the campaign, print, write the last event and return the exit code."""
+    values |= {"sanitize": sanitize} if sanitize else {}
     run_started(events, session, "fuzz", **_bounds(options), **values)
     with Display("fuzz") as display:
         campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
         with ending() as end:
             campaign.run()
+    said: dict[Identity, list[str]] = {}
+    if sanitize and not end.reason:
+        with ending() as end:
+            second_pass(session, sanitize, [f for f in _finds(campaign.states) if f.known is None], said, events)
     done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s)
-    return _finish(done, events, end, listed, title, again)
+    return _finish(done, events, end, listed, title, again, said)
 
 
 def _on_several(
@@ -187,10 +204,13 @@ def _bounds(options: Options) -> dict[str, Any]:
     return bounds | ({"shard": str(options.shard)} if options.shard.count > 1 else {})
 
 
-def _finish(done: Done, events: Events, end: Ending, listed: list[str], title: str, again: str) -> int:
+def _finish(
+    done: Done, events: Events, end: Ending, listed: list[str], title: str, again: str,
+    said: Mapping[Identity, list[str]] = MappingProxyType({}),
+) -> int:  # fmt: skip
     """Print, write the last event and return the exit code."""
     code = end.exit_code(_code(done.states, listed))
-    _print(done, title, again)
+    _print(done, title, again, said)
     run_finished(events, code, end, seconds=round(done.seconds, 2))
     return code
 
@@ -241,9 +261,9 @@ def _finds(states: list[TargetState]) -> list[Found]:
     return [f for s in states for f in s.found.values()]
 
 
-def _print(done: Done, title: str, again: str) -> None:
+def _print(done: Done, title: str, again: str, said: Mapping[Identity, list[str]]) -> None:
     """The table of targets and each find in words; ``again`` are the options of a
-    replay."""
+    replay, ``said`` what a sanitizer says of the finds."""
     launch, options, seconds = done.launch, done.options, done.seconds
     width = max(len(s.adapter.id) for s in done.states)
     part = f", part {options.shard}" if options.shard.count > 1 else ""
@@ -266,6 +286,8 @@ def _print(done: Done, title: str, again: str) -> None:
             )
     for found in _finds(done.states):
         _print_find(found, again, done.places)
+        for words in said.get(found.identity, []):
+            click.echo(f"  sanitizer: {words}")
     for s in done.states:
         for identity in s.seen.keys() - s.found.keys():
             click.echo(f"\nseen, not investigated: {identity}\n  {words_for(s.seen[identity])}")

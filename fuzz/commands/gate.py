@@ -20,6 +20,7 @@ from fuzz.adapter import Adapter, select
 from fuzz.believe import words_for
 from fuzz.commands import gate_lanes
 from fuzz.commands.options import (
+    check_sanitize,
     corpus_option,
     engine_options,
     engine_words,
@@ -27,6 +28,7 @@ from fuzz.commands.options import (
     out_option,
     read_engines,
     read_targets,
+    sanitize_option,
     several_devices,
     several_engines,
 )
@@ -40,11 +42,13 @@ from fuzz.gate import gate as run_gate
 from fuzz.known import Known
 from fuzz.presentation import ON_DEVICE
 from fuzz.progress import Display
+from fuzz.sanitize import lines as sanitizer_lines
 from fuzz.supervisor import Launch, Session
 from fuzz.verdict import exit_code, worst_exit
 
 TABLE = "agreement.csv"
 MAX_REASONS = 12  # why pairs were not shown in a presentation that was asked for
+MAX_NOTES = 5  # of a sanitizer, printed
 Cases = list[tuple[Path, FrozenCase]]
 
 
@@ -53,7 +57,8 @@ class Part:
     """One engine of a gate and what became of it. ``end`` is ``None`` for an engine
     whose turn did not come. Only a ``whole`` corpus says that a listed divergence no
     longer fires; ``strict`` fails on such entries and on expired ones; ``more`` are
-    presentations besides the files' own."""
+    presentations besides the files' own; ``sanitize`` is the tool under which it runs,
+    ``notes`` what that said and blames nobody for."""
 
     spec: EngineSpec
     launch: Launch
@@ -63,10 +68,12 @@ class Part:
     whole: bool
     strict: bool
     more: tuple[str, ...] = ()
+    sanitize: str | None = None
     result: GateResult = field(default_factory=GateResult)
     places: dict[str, str | None] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
     end: Ending | None = None
+    notes: Counter[str] = field(default_factory=Counter)
 
     @property
     def label(self) -> str:
@@ -99,16 +106,23 @@ class Part:
     "--present", "more", multiple=True, type=click.Choice(PRESENTATIONS), metavar="HOW",
     help="Show each case in this way too: repeat, or on a GPU graph or stream; repeatable.",
 )  # fmt: skip
-def gate(engines, target, contract, devices, python, bundle, offline, corpus, out, strict, more) -> None:
+@sanitize_option
+def gate(
+    engines, target, contract, devices, python, bundle, offline, corpus, out, strict, more, sanitize,
+) -> None:  # fmt: skip
     """Replay frozen cases against one or several engines and decide, for CI.
 
     Several engines run one after the other and are compared: see OUT/agreement.csv. A
     reference that all of them contradict alike is ORACLE_SUSPECT, not a divergence.
     Several devices share the targets.
+
+    With --sanitize (and --device cuda) each report of the tool is charged to its case
+    and is a divergence. It is a pass of its own, 10 to 100 times slower.
     """
     device = devices[0]
     for name in set(more) & set(ON_DEVICE) if device == "cpu" else ():
         raise click.UsageError(f"--present {name} is for a GPU; add --device cuda")
+    check_sanitize(sanitize, devices)
     specs = read_engines(engines, python, bundle)
     chosen = [select(spec.name, target, contract) for spec in specs]
     if not any(chosen):
@@ -130,26 +144,28 @@ def gate(engines, target, contract, devices, python, bundle, offline, corpus, ou
             corpus.is_dir(),
             strict,
             tuple(dict.fromkeys(more)),
+            sanitize,
         )  # fmt: skip
         for spec, launch, adapters, listed in zip(specs, launches, chosen, known, strict=True)
     ]
     labels = [part.label for part in parts]
     if len(set(labels)) < len(labels):
         raise click.UsageError(f"two of the engines are {max(labels, key=labels.count)}; name each release once")
+    under = {"sanitize": sanitize} if sanitize else {}
     if len(devices) > 1:
         with Events(folder) as events:
             met = {frozen.name for part in parts for _, frozen in part.cases}
             _shared(parts, devices, labels, events, lists, corpus=str(corpus), cases=len(met))
             code = _finish(parts, events, device, python)
     elif len(parts) == 1:
-        with started(parts[0].launch) as session, Events(folder) as events:
-            run_started(events, session, "gate", corpus=str(corpus), cases=len(parts[0].cases))
+        with started(parts[0].launch, sanitize) as session, Events(folder) as events:
+            run_started(events, session, "gate", corpus=str(corpus), cases=len(parts[0].cases), **under)
             _one(parts[0], session, events, lists)
             code = _finish(parts, events, device, python)
     else:
         with Events(folder) as events:
             met = {frozen.name for part in parts for _, frozen in part.cases}
-            several_started(events, "gate", labels, device, corpus=str(corpus), cases=len(met))
+            several_started(events, "gate", labels, device, corpus=str(corpus), cases=len(met), **under)
             _several(parts, events, lists)
             code = _finish(parts, events, device, python)
     sys.exit(code)
@@ -161,7 +177,7 @@ def _several(parts: list[Part], events: Events, lists: Path) -> None:
         if not part.adapters:
             part.end = Ending()  # nothing executed is inconclusive
             continue
-        with ending() as stopped, started(part.launch) as session:
+        with ending() as stopped, started(part.launch, part.sanitize) as session:
             events.about = {"engine": part.launch.engine, "version": part.launch.version}
             engine_started(events, session)
             _one(part, session, events, lists)
@@ -213,7 +229,7 @@ def _conclude(part: Part, session: Session, events: Events, lists: Path) -> None
     with contextlib.suppress(EventsError):  # a full disk was reported already
         for why, entry in [] if part.end.reason else part.stale:
             events.emit("stale", identity=vars(entry.identity), why=why, strict=part.strict)
-    part.places = session.ready["places"]
+    part.places, part.notes = session.ready["places"], getattr(session, "notes", Counter())
     listed = support.expected(lists, part.spec.name, part.launch.version, part.launch.device)
     # a stopped gate is inconclusive anyway
     part.absent = [] if part.end.reason else _absent(listed, part.adapters, part.cases, part.result)
@@ -233,7 +249,9 @@ def _finish(parts: list[Part], events: Events, device: str, python: Path | None)
         paths = {f.name: p for p, f in part.cases}
         if len(parts) > 1:
             click.echo(f"== {part.label}" + ("" if part.adapters else ": no target matches"))
-        _print(part.result, part.absent, paths, part.places, engine_words(part.spec, device, python))
+        again = engine_words(part.spec, device, python) + (f" --sanitize {part.sanitize}" if part.sanitize else "")
+        _print(part.result, part.absent, paths, part.places, again)
+        _print_notes(part.notes)
         for why, entry in part.stale:
             until = f" since {entry.expires}" if why == "expired" else ""
             click.echo(f"known but {'expired' if until else 'no longer fires'}{until}: {entry.identity}")
@@ -265,7 +283,7 @@ def _print(
     for identity, hits in result.red.items():
         name, verdict = hits[0]
         click.echo(f"{verdict.kind}: {identity}")
-        click.echo(f"  {words_for(verdict)}")
+        click.echo("\n".join(f"  {line}" for line in (words_for(verdict), *sanitizer_lines(verdict))))
         if places.get(identity.target):
             click.echo(f"  called: {places[identity.target]}")
         click.echo(f"  again:  {_again(name, paths, again)} --target '{identity.target}'")
@@ -291,6 +309,14 @@ def _again(label: str, paths: dict[str, Path], again: str) -> str:
 
 def _cases(labels: Iterable[str]) -> int:
     return len({asked_as(label)[0] for label in labels})
+
+
+def _print_notes(notes: Counter[str]) -> None:
+    """What a sanitizer said of kernels that are not the engine's, or only warned of."""
+    for words, number in notes.most_common(MAX_NOTES):
+        click.echo(f"not red: {words}, in {counted(number, 'case')}")
+    if len(notes) > MAX_NOTES:
+        click.echo(f"not red: {len(notes) - MAX_NOTES} more of these; see the events")
 
 
 def _print_counts(result: GateResult, engine: str, cases: int) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from fuzz.engines.bundle import read as read_bundle
 from fuzz.engines.imports import ENGINES
 from fuzz.engines.spec import EngineSpec, parse
 from fuzz.events import FILE as EVENTS_FILE
+from fuzz.sanitize import NoSanitizer, program
+from fuzz.sanitizer_log import TOOLS
 from fuzz.shard import Shard
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
@@ -76,6 +78,20 @@ several_devices = click.option(
 )  # fmt: skip
 
 
+def check_sanitize(tool: str | None, devices: Sequence[str]) -> None:
+    """A tool that watches kernels needs a GPU, and itself."""
+    if tool is None:
+        return
+    if len(devices) > 1:
+        raise click.UsageError(f"--sanitize {tool} runs on one device; name one")
+    if devices[0] == "cpu":
+        raise click.UsageError(f"--sanitize {tool} watches kernels on a GPU; add --device cuda")
+    try:
+        program()
+    except NoSanitizer as error:
+        raise click.UsageError(f"--sanitize {tool}: {error}") from None
+
+
 SPEC_HELP = "NAME, NAME==VERSION, NAME==local (with --python) or NAME@CHECKOUT"
 one_engine = click.option(
     "--engine", "engine", default="sglang", show_default=True, metavar="SPEC", help=f"{SPEC_HELP}."
@@ -119,6 +135,10 @@ corpus_option = click.option(
 out_option = click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Where the run is written."
 )
+sanitize_option = click.option(
+    "--sanitize", type=click.Choice(TOOLS), metavar="TOOL",
+    help=f"Under compute-sanitizer: {', '.join(TOOLS[:-1])} or {TOOLS[-1]}.",
+)  # fmt: skip
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the run.")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from fuzz.engines.spec import EngineSpec
 from fuzz.launch import launch_for
 from fuzz.progress import Display
+from fuzz.sanitize import Sanitized
 from fuzz.supervisor import Launch, Session
 
 
@@ -22,11 +23,12 @@ def provisioned(spec: EngineSpec, device: str, python: Path | None, offline: boo
 
 
 @contextmanager
-def started(launch: Launch) -> Iterator[Session]:
-    """Import the engine once and yield its session. Raises SessionError."""
+def started(launch: Launch, sanitize: str | None = None, *, alone: bool = False) -> Iterator[Session]:
+    """Import the engine once and yield its session, ``sanitize`` names the tool under which
+    it runs and ``alone`` gives each case a process of its own there. Raises SessionError."""
     with Display(f"{launch.engine}=={launch.version}") as display:
         display.show("importing the engine", None, stage=True)
-        session = Session(launch)
+        session = Session(launch) if sanitize is None else Sanitized(launch, sanitize, alone=alone)
         try:
             session.start()
         except BaseException:
@@ -40,8 +42,10 @@ def started(launch: Launch) -> Iterator[Session]:
 
 
 @contextmanager
-def open_session(spec: EngineSpec, device: str, python: Path | None, offline: bool) -> Iterator[Session]:
+def open_session(
+    spec: EngineSpec, device: str, python: Path | None, offline: bool, sanitize: str | None = None, **how: bool
+) -> Iterator[Session]:
     """Provision what is missing, import the engine once, and yield the session.
     Raises EngineError or SessionError."""
-    with started(provisioned(spec, device, python, offline)) as session:
+    with started(provisioned(spec, device, python, offline), sanitize, **how) as session:
         yield session

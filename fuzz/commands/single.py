@@ -9,7 +9,14 @@ import click
 
 from fuzz import support
 from fuzz.bench import bench as run_bench
-from fuzz.commands.options import corpus_option, engine_options, read_engine, read_targets
+from fuzz.commands.options import (
+    check_sanitize,
+    corpus_option,
+    engine_options,
+    read_engine,
+    read_targets,
+    sanitize_option,
+)
 from fuzz.commands.session import open_session
 from fuzz.frozen import read
 from fuzz.replay import EXIT, choose
@@ -55,12 +62,14 @@ def targets(engine, target, contract, device, python, bundle, offline, corpus, w
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @engine_options
-def replay(file, engine, target, contract, device, python, bundle, offline) -> None:
+@sanitize_option
+def replay(file, engine, target, contract, device, python, bundle, offline, sanitize) -> None:
     """Replay one case FILE and explain the answer: FIXED, FAILED or ERROR.
 
     Without --engine and --target the case's own provenance says which, if it has
     any; without --target and provenance every target of its contract is asked.
     """
+    check_sanitize(sanitize, (device,))
     frozen = read(file)
     given = click.get_current_context().get_parameter_source("engine") is not click.core.ParameterSource.DEFAULT
     if not given and python is None and bundle is None:
@@ -72,7 +81,7 @@ def replay(file, engine, target, contract, device, python, bundle, offline) -> N
         raise click.UsageError(words)
     codes = []
     click.echo(f"{frozen.name}\n  {frozen.reason}")
-    with open_session(spec, device, python, offline) as session:
+    with open_session(spec, device, python, offline, sanitize, alone=True) as session:
         click.echo(f"  case: {explain.compact(frozen.case)}")
         for adapter in adapters:
             answer = run_replay(session, adapter, frozen)

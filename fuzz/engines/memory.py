@@ -8,7 +8,8 @@ sparse file in memory with the same amount of empty space reserved below it, whe
 a 32-bit offset that wrapped lands instead of killing the worker. The file itself
 then tells which of its pages were written. On a GPU such a buffer is really
 allocated, with the same empty space below. What this cannot see: reads, and a
-stray write that stores what was there.
+stray write that stores what was there. Under memcheck, which sees both, there are no
+guard zones: they would be memory that may be used.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from fuzz.adapter import Unsupported
 
 GUARD_BYTES = 4096
+SANITIZER = "SPECORACLE_SANITIZER"  # names, in the environment, the tool under which this process runs
 GUARD_PATTERN = 0xA5
 SPARSE_BYTES = 64 << 20  # from here on an allocation is a sparse file
 WRAP_ELEMENTS = 2**31  # how far below its base a 32-bit element offset can land
@@ -72,6 +74,7 @@ class Region:
     before: Any = None
     fd: int | None = None
     base: int = 0
+    guard: int = GUARD_BYTES
     mapping: Any = None
 
 
@@ -96,10 +99,10 @@ class Memory:
         size_bytes = prod(shape) * dtype.itemsize
         if size_bytes >= SPARSE_BYTES:
             return (self._sparse if self.device == "cpu" else self._allocated)(shape, dtype, size_bytes)
-        whole = 2 * GUARD_BYTES + size_bytes
-        flat = self.torch.full((whole,), GUARD_PATTERN, dtype=self.torch.uint8, device=self.device)
-        self._regions[flat.untyped_storage().data_ptr()] = Region("a buffer", flat)
-        return flat[GUARD_BYTES : GUARD_BYTES + size_bytes].zero_().view(dtype).reshape(shape)
+        guard = 0 if size_bytes and os.environ.get(SANITIZER) == "memcheck" else GUARD_BYTES
+        flat = self.torch.full((2 * guard + size_bytes,), GUARD_PATTERN, dtype=self.torch.uint8, device=self.device)
+        self._regions[flat.untyped_storage().data_ptr()] = Region("a buffer", flat, guard=guard)
+        return flat[guard : guard + size_bytes].zero_().view(dtype).reshape(shape)
 
     def poisoned(self, shape: tuple[int, ...], dtype: Any, poison: float) -> Any:
         """A contiguous tensor between guards that holds ``poison``: an output that a
@@ -162,7 +165,7 @@ class Memory:
         changed = (after != region.before).nonzero().flatten()
         if not len(changed):
             return ""
-        return f"{region.name}: {len(changed)} bytes, first at byte {int(changed[0]) - GUARD_BYTES} of the buffer"
+        return f"{region.name}: {len(changed)} bytes, first at byte {int(changed[0]) - region.guard} of the buffer"
 
     def _in_large(self, region: Region) -> str:
         ((tensor, places),) = region.known

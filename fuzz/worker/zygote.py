@@ -4,7 +4,8 @@ Importing an engine costs 10 to 18 s, so on CPU a process that has done it forks
 a child per worker; shrinking a crash then costs milliseconds a death. With CUDA
 nothing may be forked: ``direct`` mode serves the cases itself.
 
-Started as ``python -m fuzz.worker.zygote FD`` with one inherited socket. The
+Started as ``python -m fuzz.worker.zygote SOCKET``, an inherited descriptor or, where
+another program stands between and may close it, the path of one that listens. The
 first message says which engine; later ones are ``fork`` (with the worker's
 socket attached) and ``reap``. End of file on the socket ends everything.
 """
@@ -17,9 +18,11 @@ import faulthandler
 import importlib
 import importlib.util
 import os
+import select
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Any
 
@@ -30,13 +33,17 @@ from fuzz.worker.serve import serve
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 STACK_SIGNAL = signal.SIGUSR1  # the supervisor asks a silent worker where it is
+END_ALONE_S = 120.0  # for a process under a sanitizer to end by itself once its supervisor has gone
 
 
 def main() -> None:
-    control = socket.socket(fileno=int(sys.argv[1]))
+    inherited = sys.argv[1].isdigit()
+    control = socket.socket(fileno=int(sys.argv[1])) if inherited else connected(sys.argv[1])
     hello = wire.receive(control)
     redirect(hello["log"])
-    if hello["direct"]:
+    if not inherited:
+        die_with_peer(control)  # the parent is a thread of that other program, which may end at any time
+    elif hello["direct"]:
         die_with_parent()  # stopped, or in a kernel that never ends, it would not see its socket close
     try:
         engine, adapters, ready = start(hello)
@@ -72,6 +79,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     }
     ready = {
         "ready": True,
+        "pid": os.getpid(),
         "import_s": time.perf_counter() - began,
         "unsupported": problems,
         "places": places,
@@ -153,6 +161,27 @@ def die_with_parent() -> None:
     stopped and could not see its socket close."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def connected(path: str) -> socket.socket:
+    """The supervisor's socket, by its path."""
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(path)
+    return control
+
+
+def die_with_peer(control: socket.socket) -> None:
+    """Kill this process when the supervisor has gone and a kernel that never ends keeps
+    it from seeing that; one that sees it has time to end by itself."""
+
+    def watch() -> None:
+        gone = select.poll()
+        gone.register(control, select.POLLRDHUP)
+        gone.poll()
+        time.sleep(END_ALONE_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def redirect(log: str) -> None:

@@ -52,7 +52,7 @@ def test_the_commands_of_a_page_print_what_is_shown(tmp_path, name):
     documents.run((ROOT / "docs" / name).read_text(encoding="utf-8"), tmp_path, timeout_s=600)
 
 
-@pytest.mark.parametrize(("file", "count"), [("specoracle.yml", 4), ("specoracle-gpu.yml", 5)])
+@pytest.mark.parametrize(("file", "count"), [("specoracle.yml", 4), ("specoracle-gpu.yml", 6)])
 def test_the_commands_of_the_example_workflows_exist(file, count):
     text = (ROOT / "examples" / "github-actions" / file).read_text(encoding="utf-8").replace("\\\n", "")
     lines = re.findall(r"^\s*(?:run: )?specoracle (.*)$", text, re.MULTILINE)

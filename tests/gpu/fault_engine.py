@@ -7,13 +7,14 @@ import os
 import signal
 from typing import Any
 
-from fuzz.adapter import adapter
+from fuzz.adapter import Unsupported, adapter
 from fuzz.engines.memory import Memory
 from tests.fake_engine import functional_chain, right
 
 FAULTS = {
     2001: "illegal_address", 2002: "device_assert", 2003: "endless_kernel", 2004: "misaligned", 2005: "memory",
     2006: "exit", 2007: "segfault", 2008: "kill", 2009: "write_after", 2010: "write_before", 2011: "read_past",
+    2012: "uninitialised", 2013: "race", 2014: "divergent_barrier",
 }  # fmt: skip
 FAR = 2**44  # elements: no address there belongs to anybody
 
@@ -61,5 +62,13 @@ def commit(engine: Any, buffer: Any, fault: str | None) -> int:
         found = torch.zeros(1, dtype=torch.int32, device=engine.device)
         kernels.load[(1,)](buffer, 64, found)
         return int(found)
+    if fault == "uninitialised":
+        found = torch.zeros(1, dtype=torch.int32, device=engine.device)
+        kernels.load[(1,)](torch.empty(64, dtype=torch.int32, device=engine.device), 5, found)
+    if fault in ("race", "divergent_barrier"):
+        if not hasattr(torch.cuda, "_compile_kernel"):
+            raise Unsupported("this torch compiles no CUDA source")
+        compiled = torch.cuda._compile_kernel(kernels.SOURCES[fault], fault, nvcc_options=["-lineinfo"])
+        compiled(grid=(1, 1, 1), block=(64, 1, 1), args=[buffer])
     kernels.store[(1,)](buffer, 0)
     return 0

@@ -3,6 +3,23 @@
 import triton
 import triton.language as tl
 
+# Triton places its own barriers, so these are CUDA. In the first, one warp reads what the other may not have written.
+SOURCES = {
+    "race": """
+extern "C" __global__ void race(int* out) {
+    __shared__ int row[64];
+    row[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = row[63 - threadIdx.x];
+}
+""",
+    "divergent_barrier": """
+extern "C" __global__ void divergent_barrier(int* out) {
+    if (threadIdx.x % 2) __syncthreads();
+    out[threadIdx.x] = threadIdx.x;
+}
+""",
+}
+
 
 @triton.jit
 def store(pointer, offset):

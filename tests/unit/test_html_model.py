@@ -123,6 +123,8 @@ def test_a_sweep_that_diverges_is_a_divergence_with_its_rows(tmp_path):
         ("DIVERGE", "path", "wrong_node", "verify.greedy_tree", severity.TOKEN),
         ("DIVERGE", "outside_writes", "written_outside", "verify.greedy_tree", severity.OUTSIDE),
         ("DIVERGE", "current_step", "outside_block", "commit.checkpoint_steps", severity.OUTSIDE),
+        ("DIVERGE", "sanitizer", "memcheck:invalid-global-read:k", "verify.greedy_tree", severity.OUTSIDE),
+        ("DIVERGE", "sanitizer", "racecheck:race:k", "commit.lengths", severity.STATE),
         ("CRASH", "process", "died:SIGSEGV", "commit.lengths", severity.CRASH),
         ("HANG", "process", "hang", "commit.lengths", severity.CRASH),
         ("CRASH", "call", "raised:AttributeError:f", "commit.lengths", severity.CRASH),

@@ -46,6 +46,9 @@ class OnDevice:
 
     history = ()
 
+    def late(self):
+        return []
+
     def stream(self, requests):
         return map(self.call, requests)
 
