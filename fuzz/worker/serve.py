@@ -7,6 +7,9 @@ raised) or ``out_of_memory``. Whose
 fault an exception is, is decided by the innermost frame that belongs either to
 this project or to the engine: a stub that raises inside production is ours, a
 wrong call signature is ours, an assertion of the engine is the engine's.
+
+An answer with ``outside`` has observed values and says in words what was written beside the
+buffers of the call.
 """
 
 from __future__ import annotations
@@ -54,28 +57,39 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
     try:
         for key in adapter.needs:
             engine.symbol(key)
-        case = SimpleNamespace(**request["case"])
-        observed = adapter.run(engine, case)
-        again = adapter.run(engine, SimpleNamespace(**request["case"])) if request.get("repeat") else observed
+        observed, outside = _run(engine, adapter, request["case"])
+        again = observed
+        if request.get("repeat"):
+            again, more = _run(engine, adapter, request["case"])
+            outside = outside or more
         touched = closed.take_touches()
         if touched:  # production may have swallowed the exception
             return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
         missing = set(adapter.observes) - set(observed)
         if missing:
             return _failure("harness", f"adapter returned no {', '.join(sorted(missing))}")
+        found = {"status": "ok", "observed": again, **({"outside": outside} if outside else {})}
         if again is not observed and not same(observed, again):
-            return {"status": "ok", "observed": plain(again), "unstable": True, **_clock(engine, began)}
-        return {"status": "ok", "observed": plain(observed), **_clock(engine, began)}
+            found["unstable"] = True
+        return found | _clock(engine, began)
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except MemoryError as error:
         return _failure("out_of_memory", f"MemoryError: {error}")
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
+        if type(error).__name__ == "OutOfMemoryError" or engine.out_of_memory():
             return _failure("out_of_memory", str(error))
         fault = engine.device_fault()
         found = classify(error, engine_folder(engine.name))
         return found if fault is None else _lost(found, fault, engine.failed_in_production)
+
+
+def _run(engine: Engine, adapter: Adapter, columns: dict[str, Any]) -> tuple[Any, str]:
+    """What one run observed and what it wrote outside its buffers. Nothing is looked for when it
+    raises: a lost device is then told by what raised."""
+    engine.begin()
+    observed = plain(adapter.run(engine, SimpleNamespace(**columns)))  # no tensor of it lives on into another run
+    return observed, engine.outside()
 
 
 def _lost(found: dict[str, Any], fault: str, in_production: bool) -> dict[str, Any]:
