@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.adapter import Adapter
-from fuzz.executor import summary
+from fuzz.executor import BUFFERS, summary
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle.contract import Contract
 
@@ -49,6 +49,7 @@ def compare(
     reached = verdicts[0].behaviours | verdicts[1].behaviours
     production_s = verdicts[0].production_s + verdicts[1].production_s
     found = _values_differ(contract, names, verdicts, seen) if None not in seen else _ways_differ(names, verdicts, seen)
+    found = found or _outside_differs(names, verdicts)
     if found is None:
         return Verdict(Kind.AGREE, adapter.id, contract.name, None, {}, reached, (), production_s)
     takes = takes_side(verdicts)
@@ -100,6 +101,15 @@ def _ways_differ(names: tuple[str, str], verdicts: tuple[Verdict, Verdict], seen
     said = tuple(f"{v.kind} {v.identity.kind}" if v.red else "an answer" for v in verdicts)
     plain = [{"verdict": str(v.kind), "how": w and list(w)} for v, w in zip(verdicts, ways, strict=True)]
     return _Difference(identity.field, identity.kind, _both(names, said), {"left": plain[0], "right": plain[1]})
+
+
+def _outside_differs(names: tuple[str, str], verdicts: tuple[Verdict, Verdict]) -> _Difference | None:
+    """The same values, but one side alone wrote outside its buffers."""
+    said = [v.evidence["outside"] if v.red and v.identity.field == BUFFERS else "" for v in verdicts]
+    if bool(said[0]) == bool(said[1]):
+        return None
+    words = _both(names, tuple(f"written outside its buffers ({s})" if s else "not" for s in said))
+    return _Difference(BUFFERS, "written_outside", words, {"left": said[0], "right": said[1]})
 
 
 def takes_side(verdicts: tuple[Verdict, Verdict]) -> str:

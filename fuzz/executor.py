@@ -17,6 +17,7 @@ from oracle.contract import Contract, InvalidCase
 from oracle.judgement import judge
 
 MAX_EVENT_CELLS = 256  # of an observed array that an event holds
+BUFFERS = "buffers"  # the identity's field when values agree and something was written beside them
 OUTSIDE_DOMAIN = "outside the target's domain: "
 
 
@@ -99,8 +100,9 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
         return Verdict(Kind.OUT_OF_MEMORY, adapter.id, contract.name, evidence=answer)
     if status != "ok":
         return Verdict(Kind.HARNESS_ERROR, adapter.id, contract.name, evidence=answer)
+    outside = {"outside": answer["outside"]} if answer.get("outside") else {}
     if answer.get("unstable"):
-        return red(Kind.DIVERGE, "repeat", "two_runs_differ", observed=summary(answer["observed"]))
+        return red(Kind.DIVERGE, "repeat", "two_runs_differ", observed=summary(answer["observed"]), **outside)
     observed = undo(contract, case, how, answer["observed"])
     try:
         judgement = judge(contract, outcome, observed, adapter.rounding_ulp)
@@ -116,6 +118,9 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
     # Said of every verdict: a bound that no correct kernel comes near would prove nothing.
     share = judgement.error_of_bound
     bound = {} if share is None or not math.isfinite(share) else {"error_of_bound": share}
+    if judgement.agrees and outside:
+        claim = f"The call wrote outside the buffers it was given: {outside['outside']}."
+        return red(Kind.DIVERGE, BUFFERS, "written_outside", claim=claim, all_observed=summary(observed), **outside)
     if judgement.agrees:
         flags = ("near_tie",) if judgement.near_tie else ()
         evidence = ({"margin_ulp": judgement.margin_ulp} if judgement.near_tie else {}) | bound
@@ -133,6 +138,7 @@ def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation
         illegal=judgement.illegal,
         all_observed=summary(observed),
         **bound,
+        **outside,
     )
 
 

@@ -121,6 +121,8 @@ def _block(session: Session, adapter: Adapter, piece: Piece, spot: np.ndarray, r
         return _stop(result, Kind.DIVERGE, answer["misshapen"])
     if answer["rows"] != piece.rows:
         return _stop(result, Kind.HARNESS_ERROR, f"{answer['rows']} rows were swept of {piece}, not {piece.rows}")
+    if answer.get("outside"):
+        return _stop(result, Kind.DIVERGE, f"production wrote outside its buffers: {answer['outside']}")
     suspect = _walked(piece, spot, answer)
     if suspect:
         return _stop(result, Kind.ORACLE_SUSPECT, suspect)

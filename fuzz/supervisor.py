@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzz import interrupt, wire
+from fuzz import guards, interrupt, wire
 
 PROJECT_ROOT = Path(__file__).parents[1]
 WORKER_PACKAGES = ("fuzz", "oracle")
@@ -50,7 +50,7 @@ class Launch:
     added behind it, and so are ``packages`` (name -> path: adapters of installed
     packages). ``torch`` is false for an engine that may do without. ``shims`` is
     false for an interpreter that has the engine's whole dependencies: nothing may be
-    declared in their place."""
+    declared in their place. ``guards``: lay every buffer on a GPU between guard zones."""
 
     engine: str
     version: str
@@ -63,6 +63,7 @@ class Launch:
     torch: bool = True
     shims: bool = True
     packages: dict[str, str] = field(default_factory=dict)
+    guards: bool = True
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ class Session:
             "direct": self.direct, "log": str(log), "stubs": self.launch.stubs,
             "targets": list(self.launch.targets), "modules": list(self.launch.modules), "torch": self.launch.torch,
             "shims": self.launch.shims,
+            "guards": guards.offer(self.launch.env, self.launch.guards) if self.launch.device != "cpu" else None,
         }  # fmt: skip
         ours.settimeout(self.start_deadline_s)
         with contextlib.suppress(wire.Closed):  # it is dead already: whoever takes it reads the same

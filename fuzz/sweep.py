@@ -165,6 +165,9 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     if isinstance(answer, Died | Hung) or answer["status"] != "ok":
         result.verdict, result.failure = no_answer(answer)
         return False
+    if answer.get("outside"):
+        result.verdict, result.failure = Kind.DIVERGE, f"the call wrote outside its buffers: {answer['outside']}"
+        return False
     expected = dict(
         zip(
             FIELDS,

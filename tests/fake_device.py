@@ -80,12 +80,18 @@ class FakeDevice:
     def engine(self, guarded: bool = True) -> Engine:
         engine = Engine.__new__(Engine)
         engine.__dict__.update(name="fake", device="cuda:0", torch=SimpleNamespace(cuda=self.cuda), strided=False)
-        engine.__dict__.update(production_s=0.0, failed_in_production=False, lost=False, shown=None)
+        engine.__dict__.update(production_s=0.0, failed_in_production=False, lost=False, shown=None, _wide=[])
         engine.guards = self if guarded else None
         return engine
 
     def begin(self) -> None:
         self._allocated.clear()
+
+    def outside(self) -> str:
+        return ""
+
+    def out_of_memory(self) -> bool:
+        return False
 
     def sequence(self) -> tuple[tuple[int, int], ...]:
         return tuple(self._allocated)

@@ -73,6 +73,7 @@ def ending() -> Iterator[Ending]:
 def run_started(events: Events, session: Session, command: str, **values: Any) -> None:
     """The first event of every run: what, where, with which engine."""
     events.emit("run_started", command=command, **_engine(session), environment=environment(), **values)
+    _say_guards(session)
 
 
 def several_started(events: Events, command: str, engines: list[str], device: str, **values: Any) -> None:
@@ -83,6 +84,13 @@ def several_started(events: Events, command: str, engines: list[str], device: st
 def engine_started(events: Events, session: Session) -> None:
     """The first event of one engine in a run over several."""
     events.emit("engine_started", **_engine(session))
+    _say_guards(session)
+
+
+def _say_guards(session: Session) -> None:
+    """Tell the user when a GPU's buffers lie between no guards; the event holds it anyway."""
+    if session.ready.get("guards", "on") != "on":
+        click.echo(f"no guard zones around this engine's GPU buffers: {session.ready['guards']}", err=True)
 
 
 def _engine(session: Session) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from typing import Any
 
 from fuzz.adapter import PathNotTaken, Unsupported
 from fuzz.worker.graphs import Graphs
-from fuzz.worker.layout import Layout
+from fuzz.worker.guards import Guards
+from fuzz.worker.layout import Layout, overwritten
 from fuzz.worker.record import Record
 from fuzz.worker.streams import AsItIs
 
@@ -30,9 +31,10 @@ class Engine:
         self.name, self.version, self.device = name, version, device
         self.record = Record.load(name, version)
         self.strided = False
+        self.guards: Guards | None = None  # of a GPU's memory
+        self._wide: list[tuple[Any, int]] = []  # storages of this run's strided tensors
         self.production_s = 0.0
         self.failed_in_production = False
-        self.guards: Any = None  # the guarded allocator, where there is one
         self.lost = False  # the device will not work again in this process
         self.shown: Any = AsItIs()
         self._resolved: dict[str, Any] = {}
@@ -52,7 +54,7 @@ class Engine:
     @property
     def layout(self) -> Layout:
         """How this call's arrays become tensors."""
-        return Layout(self.torch, self.device, self.strided)
+        return Layout(self.torch, self.device, self.strided, self._wide)
 
     def symbol(self, key: str) -> Any:
         """The production object recorded under ``key``. Raises Unsupported with
@@ -93,6 +95,24 @@ class Engine:
         except RuntimeError as error:  # sticky: the driver repeats it at every call
             return str(error).partition("\n")[0]
         return None
+
+    def begin(self) -> None:
+        """A run of an adapter starts."""
+        self._wide.clear()
+        if self.guards is not None:
+            self.guards.begin()
+
+    def outside(self) -> str:
+        """What this run wrote outside the buffers it was given, in words; empty when nothing."""
+        found = [overwritten(self.torch, self._wide) if self._wide else ""]
+        self._wide.clear()
+        if self.guards is not None:
+            found.append(self.guards.outside())
+        return "; ".join(filter(None, found))
+
+    def out_of_memory(self) -> bool:
+        """The guarded memory was short in this run; production may have wrapped the exception."""
+        return self.guards is not None and self.guards.out_of_memory()
 
     def require_path(self, taken: bool, path: str) -> None:
         """Raise PathNotTaken unless production ran through ``path``."""

@@ -7,6 +7,9 @@ raised) or ``out_of_memory``. Whose
 fault an exception is, is decided by the innermost frame that belongs either to
 this project or to the engine: a stub that raises inside production is ours, a
 wrong call signature is ours, an assertion of the engine is the engine's.
+
+An answer with ``outside`` has observed values and says in words what was written beside the
+buffers of the call.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from fuzz.worker import sweep
 from fuzz.worker.engine import Engine
 from fuzz.worker.streams import AsItIs, Late
 
+Run = tuple[dict[str, Any], str]  # what one run of an adapter observed, and what it wrote outside its buffers
 RUNS_ON_CPU, RUNS_ON_DEVICE = 2, 20  # of a case that is repeated: an order of threads changes now and then only
 PROJECT = tuple(str(Path(__file__).parents[2] / p) + "/" for p in ("fuzz", "oracle", "tests", "examples"))
 
@@ -60,35 +64,39 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
         for key in adapter.needs:
             engine.symbol(key)
         if "op" in request:
+            engine.begin()
             found = sweep.OPERATIONS[request["op"]](engine, adapter, request)
+            found["outside"] = engine.outside()
             touched = closed.take_touches()
             if touched:
                 return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
             return {"status": "ok", **found, **_clock(engine, began)}
         observe = _observer(engine, adapter, request)
-        observed = observe()
-        again = _differing(engine, observe, observed) if request.get("repeat") else observed
+        first = observe()
+        observed, outside = _differing(engine, observe, first) if request.get("repeat") else first
         touched = closed.take_touches()
         if touched:  # production may have swallowed the exception
             return _failure("harness", f"a stub was touched: {'; '.join(touched)}")
         missing = set(adapter.observes) - set(observed)
         if missing:
             return _failure("harness", f"adapter returned no {', '.join(sorted(missing))}")
-        found = {"status": "ok", "observed": again, **_clock(engine, began)}
-        return found if again is observed else found | {"unstable": True}
+        found = {"status": "ok", "observed": observed, **({"outside": outside} if outside else {})}
+        if observed is not first[0]:
+            found["unstable"] = True
+        return found | _clock(engine, began)
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)} | ({"lost": True} if engine.lost else {})
     except MemoryError as error:
         return _failure("out_of_memory", f"MemoryError: {error}")
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
+        if type(error).__name__ == "OutOfMemoryError" or engine.out_of_memory():
             return _failure("out_of_memory", str(error))
         fault = engine.device_fault()
         found = classify(error, engine_folder(engine.name))
         return found if fault is None else _lost(found, fault, engine.failed_in_production)
 
 
-def _observer(engine: Engine, adapter: Adapter, request: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+def _observer(engine: Engine, adapter: Adapter, request: dict[str, Any]) -> Callable[[], Run]:
     """What runs the adapter once as the request's presentation asks."""
     engine.shown = AsItIs()
     if engine.device == "cpu" and (request.get("stream") or request.get("graph")):
@@ -105,17 +113,23 @@ def _observer(engine: Engine, adapter: Adapter, request: dict[str, Any]) -> Call
     return run_late if request.get("stream") else partial(run, request["case"])
 
 
-def _run(engine: Engine, adapter: Adapter, columns: dict[str, Any]) -> dict[str, Any]:
-    """What one run of the adapter observes. No tensor of it lives on: it would move those of the next run."""
-    return plain(adapter.run(engine, SimpleNamespace(**columns)))
+def _run(engine: Engine, adapter: Adapter, columns: dict[str, Any]) -> Run:
+    """What one run observed and what it wrote outside its buffers. Nothing is looked for when it
+    raises: a lost device is then told by what raised."""
+    engine.begin()
+    observed = plain(adapter.run(engine, SimpleNamespace(**columns)))  # no tensor of it lives on into another run
+    return observed, engine.outside()
 
 
-def _differing(engine: Engine, observe: Callable[[], dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
-    """What the first further run observed that is not ``first`` bit by bit, else ``first``."""
+def _differing(engine: Engine, observe: Callable[[], Run], first: Run) -> Run:
+    """The first further run that did not observe the same bit by bit, else ``first`` with what
+    any of them wrote outside."""
     for _ in range((RUNS_ON_CPU if engine.device == "cpu" else RUNS_ON_DEVICE) - 1):
         again = observe()
-        if not same(first, again):
+        if not same(first[0], again[0]):
             return again
+        if again[1]:
+            first = first[0], first[1] or again[1]
     return first
 
 

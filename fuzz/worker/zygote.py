@@ -28,6 +28,7 @@ from typing import Any
 
 from fuzz import adapter as adapters_
 from fuzz import wire
+from fuzz.worker import guards
 from fuzz.worker.engine import Engine, location
 from fuzz.worker.serve import serve
 
@@ -60,10 +61,11 @@ def main() -> None:
 
 def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Import torch, the shims and the engine's modules."""
-    began = time.perf_counter()
+    began, guarded = time.perf_counter(), {}
     engine = Engine(hello["engine"], hello["version"], hello["device"])
     if hello["torch"] or importlib.util.find_spec("torch"):
         prepare_torch(engine, hello["stubs"] if hello["shims"] else None)
+        guarded = guard(engine, hello.get("guards"))
     for module in hello["modules"]:
         importlib.import_module(module)
     adapters = adapters_.registered(hello["engine"])
@@ -86,6 +88,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "python": sys.version.split()[0],
         "versions": versions,
         "device": engine.torch.cuda.get_device_name(engine.device) if engine.device != "cpu" else "cpu",
+        **guarded,
     }
     return engine, adapters, ready
 
@@ -106,6 +109,18 @@ def prepare_torch(engine: Engine, stubs: dict[str, list[str]] | None) -> None:
         interpreter.compute_in_bfloat16()
         interpreter.convert_integers_to_bfloat16()
         interpreter.annotated_integers()
+
+
+def guard(engine: Engine, offer: dict[str, Any] | None) -> dict[str, str]:
+    """Lay the device's memory between guards, before anything there is allocated, and say
+    ``on`` or why not. A CPU is not asked."""
+    if engine.device == "cpu" or offer is None:
+        return {}
+    found = guards.install(engine.torch, offer["library"], engine.device) if offer["library"] else offer["reason"]
+    if isinstance(found, str):
+        return {"guards": found}
+    engine.guards = found
+    return {"guards": "on"}
 
 
 def loop(control: socket.socket, engine: Any, adapters: dict[str, Any]) -> None:

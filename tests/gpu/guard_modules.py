@@ -1,0 +1,1 @@
+ADAPTER_MODULES = ("tests.gpu.guard_engine",)
