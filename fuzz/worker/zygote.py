@@ -76,7 +76,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "unsupported": problems,
         "places": places,
         "python": sys.version.split()[0],
-        "versions": versions,
+        "versions": versions | (gpu_versions(engine.torch) if engine.device != "cpu" else {}),
         "device": engine.torch.cuda.get_device_name(engine.device) if engine.device != "cpu" else "cpu",
     }
     return engine, adapters, ready
@@ -98,6 +98,16 @@ def prepare_torch(engine: Engine, stubs: dict[str, list[str]] | None) -> None:
         interpreter.compute_in_bfloat16()
         interpreter.convert_integers_to_bfloat16()
         interpreter.annotated_integers()
+
+
+def gpu_versions(torch: Any) -> dict[str, str]:
+    """The CUDA that torch is built for, and the driver where NVML says it."""
+    found, text = {"cuda": torch.version.cuda}, ctypes.create_string_buffer(96)
+    with contextlib.suppress(OSError, AttributeError):  # a container need not have the library
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, len(text)) == 0:
+            found["driver"] = text.value.decode(errors="replace")
+    return found
 
 
 def loop(control: socket.socket, engine: Any, adapters: dict[str, Any]) -> None:
