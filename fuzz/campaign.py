@@ -87,6 +87,7 @@ class TargetState:
     flags: Counter[str] = field(default_factory=Counter)
     first_claim: dict[str, str] = field(default_factory=dict)  # by flag
     production_s: float = 0.0
+    compile_s: float = 0.0
     done: bool = False
     reason: str | None = None
 
@@ -161,6 +162,7 @@ class Campaign:
                 behaviours=dict(state.behaviours),
                 not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
                 production_s=round(state.production_s, 3),
+                compile_s=round(state.compile_s, 3),
                 reason=state.reason,
             )
 
@@ -254,6 +256,7 @@ class Campaign:
             state.flags[flag] += 1
             state.first_claim.setdefault(flag, verdict.evidence.get("claim", ""))
         state.production_s += verdict.production_s
+        state.compile_s += verdict.compile_s
         return verdict
 
     def _stop(self, state: TargetState, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,10 @@ def send(session: Session, adapter: Adapter, case: Any, how: Presentation, colum
     """Send prepared columns to the worker and judge the answer."""
     request = {"target": adapter.id, "case": columns, "repeat": how.repeat, "strided": how.strided}
     judged = getattr(session, "interpret", interpret)  # two sides that are compared judge their pair of answers
-    return judged(contracts.get(adapter.contract), adapter, case, how, session.call(request))
+    answer = session.call(request)
+    verdict = judged(contracts.get(adapter.contract), adapter, case, how, answer)
+    answers = answer if isinstance(answer, tuple) else (answer,)
+    return replace(verdict, compile_s=sum(a.get("compile_s", 0.0) for a in answers if isinstance(a, dict)))
 
 
 class Columns:

@@ -41,6 +41,7 @@ class GateResult:
     reasons: dict[str, str] = field(default_factory=dict)
     suspects: list[tuple[str, Verdict]] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    compile_s: float = 0.0
 
 
 def gate(
@@ -155,6 +156,7 @@ def _answered(result: GateResult, identity: Identity, verdict: Verdict) -> None:
 
 def _count(result: GateResult, adapter: Adapter, frozen: FrozenCase, verdict: Verdict, listed: bool) -> None:
     result.verdicts[verdict.kind] += 1
+    result.compile_s += verdict.compile_s
     if verdict.kind is Kind.UNSUPPORTED:
         result.reasons.setdefault(adapter.id, verdict.evidence["reason"])
         return

@@ -31,6 +31,7 @@ START_DEADLINE_S = 180.0  # an engine import takes 10 to 18 s on an idle core
 REAP_DEADLINE_S = 5.0  # a zygote that does not say how its worker ended is lost as well
 END_DEADLINE_S = 30.0  # a killed process may have 100 GB to give back
 CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
+COMPILE_DEADLINE_S = 600.0  # nvcc takes 60 to 100 s for one module of templates, and builds several at a time
 STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
 LOG_TAIL_BYTES = 4000
 
@@ -253,6 +254,10 @@ class Session:
         try:
             wire.send(self._worker, request)
             answer = wire.receive(self._worker)
+            while "compiling" in answer:  # a compiler began or ended: its time is not the call's
+                limit = COMPILE_DEADLINE_S if answer["compiling"] else deadline_s or self.deadline_s
+                self._worker.settimeout(limit)
+                answer = wire.receive(self._worker)
             if answer.get("lost"):  # it answered, but its device will not work again
                 self._lose(kill=True)
             return answer

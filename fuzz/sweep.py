@@ -121,6 +121,7 @@ class SweepResult:
     wrong_not_crossing: int = 0
     seconds: float = 0.0
     production_s: float = 0.0
+    compile_s: float = 0.0
     first: dict[str, Any] | None = None
     failure: str | None = None
     verdict: Kind = Kind.AGREE
@@ -195,6 +196,7 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     result.diverging += int(wrong.sum())
     result.wrong_not_crossing += int((wrong & ~crossing).sum())
     result.production_s += answer.get("production_s", 0.0)
+    result.compile_s += answer.get("compile_s", 0.0)
     return True
 
 

@@ -30,7 +30,7 @@ from fuzz.commands.options import (
     seed_option,
     where_words,
 )
-from fuzz.commands.runs import counted, ending, run_finished, run_started
+from fuzz.commands.runs import compiled_words, counted, ending, run_finished, run_started
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.difference import BOTH_LEGAL
 from fuzz.engines.spec import EngineSpec
@@ -180,7 +180,8 @@ def _print(campaign: Campaign, title: str, again: str) -> None:
     width = max(len(s.adapter.id) for s in campaign.states)
     options, seconds = campaign.options, campaign.elapsed_s
     part = f", part {options.shard}" if options.shard.count > 1 else ""
-    click.echo(f"\n{title} on {launch.device}, seed {options.seed}{part}, {seconds:.0f} s")
+    compiled = compiled_words(sum(s.compile_s for s in campaign.states))
+    click.echo(f"\n{title} on {launch.device}, seed {options.seed}{part}, {seconds:.0f} s{compiled}")
     for s in campaign.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:

@@ -26,7 +26,16 @@ from fuzz.commands.options import (
     read_targets,
     several_engines,
 )
-from fuzz.commands.runs import Ending, counted, ending, engine_started, run_finished, run_started, several_started
+from fuzz.commands.runs import (
+    Ending,
+    compiled_words,
+    counted,
+    ending,
+    engine_started,
+    run_finished,
+    run_started,
+    several_started,
+)
 from fuzz.commands.session import provisioned, started
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
@@ -229,7 +238,10 @@ def _print(
 def _print_counts(result: GateResult, engine: str, cases: int) -> None:
     listed = Counter(a.verdict.kind for a in result.answers if a.listed)
     counts = ", ".join(f"{n} {k}{_listed(listed[k], n)}" for k, n in sorted(result.verdicts.items()) if n)
-    click.echo(f"{engine}: {counted(cases, 'frozen case')}, {counted(len(result.executed), 'target')}: {counts}")
+    compiled = compiled_words(result.compile_s)
+    click.echo(
+        f"{engine}: {counted(cases, 'frozen case')}, {counted(len(result.executed), 'target')}: {counts}{compiled}"
+    )
 
 
 def _listed(listed: int, number: int) -> str:

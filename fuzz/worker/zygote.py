@@ -57,6 +57,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     engine = Engine(hello["engine"], hello["version"], hello["device"])
     if hello["torch"] or importlib.util.find_spec("torch"):
         prepare_torch(engine, hello["stubs"] if hello["shims"] else None)
+    engine.compiling.install(triton=engine.device != "cpu")
     for module in hello["modules"]:
         importlib.import_module(module)
     adapters = adapters_.registered(hello["engine"])
