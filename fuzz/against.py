@@ -80,6 +80,16 @@ class Sides:
         places = {i: self.left.ready["places"].get(p.left.id) for i, p in self.pairs.items()}
         return self.left.ready | {"unsupported": unsupported, "places": places}
 
+    @property
+    def workers(self) -> int:
+        """Workers that either side has had."""
+        return self.left.workers + (self.right.workers if self.right is not self.left else 0)
+
+    @property
+    def direct(self) -> bool:
+        """Whether a fresh process costs an import."""
+        return self.left.direct
+
     def sides(self, pair: Pair) -> tuple[Side, Side]:
         """Both sides by name: the release, or of one release the target."""
         labels = tuple(f"{s.launch.engine}=={s.launch.version}" for s in (self.left, self.right))

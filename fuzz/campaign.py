@@ -279,7 +279,8 @@ class Campaign:
         self.events.emit(
             "found", target=state.adapter.id, contract=state.adapter.contract, verdict=str(belief.kind),
             identity=vars(verdict.identity), known=known is not None, evidence=belief.verdict.evidence,
-            rate=belief.rate, shrink_calls=belief.calls, sibling=belief.sibling_words,
+            rate=belief.rate, shrink_calls=belief.calls, shrink_processes=belief.fresh_processes,
+            shrink_capped=belief.capped, sibling=belief.sibling_words,
             frozen=frozen and str(frozen.relative_to(self.events.out)), seconds=round(self.elapsed_s, 2),
         )  # fmt: skip
         if not self.options.continue_on_failure and known is None:

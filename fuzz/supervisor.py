@@ -106,7 +106,7 @@ class Session:
     def __init__(self, launch: Launch, deadline_s: float = CALL_DEADLINE_S):
         self.launch, self.deadline_s = launch, deadline_s
         self.direct = launch.device != "cpu"
-        self.deaths = 0
+        self.workers = 0  # that cases were sent to, one after the other
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="specoracle-")
         except OSError as error:
@@ -287,12 +287,12 @@ class Session:
     def _fork(self) -> None:
         if self._zygote is None:  # lost with the last worker, or direct mode after a death
             self.start()
+        self.workers += 1
         if self.direct:
             self._worker, self._pid, self._worker_log = self._zygote.control, self.zygote_pid, self._zygote.log
             return
-        self.deaths += 1
         ours, theirs = socket.socketpair()
-        self._worker_log = Path(self._folder.name) / f"worker-{self.deaths}.log"
+        self._worker_log = Path(self._folder.name) / f"worker-{self.workers}.log"
         control = self._zygote.control
         control.settimeout(REAP_DEADLINE_S)
         try:

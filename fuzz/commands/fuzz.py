@@ -216,7 +216,7 @@ def _print_find(found: Found, again: str, places: dict[str, str | None]) -> None
     click.echo(f"  case:    {explain.compact(found.belief.case)}" + (f" shown {shown}" if shown else ""))
     if places.get(found.identity.target):
         click.echo(f"  called:  {places[found.identity.target]}")
-    click.echo(f"  repeats: in {found.belief.rate}; shrunk with {found.belief.calls} calls")
+    click.echo(f"  repeats: in {found.belief.rate}; shrunk with {found.belief.shrink_words}")
     if found.belief.sibling is not None:
         click.echo(f"  sibling: agrees with {found.belief.sibling_words}")
     if found.frozen:
