@@ -82,6 +82,16 @@ class Sides:
         places = {i: self.left.ready["places"].get(p.left.id) for i, p in self.pairs.items()}
         return self.left.ready | {"unsupported": unsupported, "places": places}
 
+    @property
+    def workers(self) -> int:
+        """Workers that either side has had."""
+        return self.left.workers + (self.right.workers if self.right is not self.left else 0)
+
+    @property
+    def direct(self) -> bool:
+        """Whether a fresh process costs an import."""
+        return self.left.direct
+
     def sides(self, pair: Pair) -> tuple[Side, Side]:
         """Both sides by name: the release, or of one release the target."""
         labels = tuple(f"{s.launch.engine}=={s.launch.version}" for s in (self.left, self.right))
@@ -123,7 +133,8 @@ class Sides:
         shared = [_shared(answer, pair.shared) for answer in answers]
         verdicts = [interpret(contract, a, case, how, s) for a, s in zip((pair.left, pair.right), shared, strict=True)]
         seen = [values(contract, case, how, answer) for answer in shared]
-        return compare(contract, adapter, self.sides(pair), tuple(verdicts), tuple(seen))
+        found = compare(contract, adapter, self.sides(pair), tuple(verdicts), tuple(seen))
+        return replace(found, compile_s=sum(v.compile_s for v in verdicts))
 
 
 def _shared(answer: Any, names: tuple[str, ...]) -> Any:

@@ -26,13 +26,32 @@ from oracle import case as case_
 from oracle import contracts, explain
 
 FRESH_RUNS = 3  # fresh processes in which a fault must repeat
+# Processes that a case may kill while it is shrunk, and as many while a sibling is looked for, where each of them
+# imports the engine anew (with a GPU, where nothing forks): 10 minutes at 15 s each. A fork costs milliseconds.
+MAX_FRESH_PROCESSES = 40
 SIBLING_DRAWS = 200  # random cases tried when shrinking met none that agreed
+
+
+class FreshProcesses:
+    """How many workers a session started since, and whether that is the most allowed."""
+
+    def __init__(self, session: Session):
+        self._session, self._before = session, session.workers
+
+    @property
+    def used(self) -> int:
+        return self._session.workers - self._before
+
+    def exhausted(self) -> bool:
+        return self._session.direct and self.used >= MAX_FRESH_PROCESSES
 
 
 @dataclass(frozen=True)
 class Belief:
     """What is known about a find after it was investigated.
 
+    ``calls`` and ``fresh_processes`` are what shrinking took; ``capped`` says that it had
+    to end there, with a case that might be smaller.
     ``rate`` is "k of n fresh processes". ``kind`` is FLAKY when k < n, and
     ORACLE_SUSPECT when no sibling agrees, because then nothing shows that the
     adapter and the reference are right at all.
@@ -46,6 +65,17 @@ class Belief:
     calls: int
     sibling: Any
     words: str
+    fresh_processes: int = 0
+    capped: bool = False
+
+    @property
+    def shrink_words(self) -> str:
+        """``46 calls``, or ``46 calls, 40 fresh processes (the most allowed)``."""
+        if not self.fresh_processes:
+            return f"{self.calls} calls"
+        most = " (the most allowed)" if self.capped else ""
+        processes = "1 fresh process" if self.fresh_processes == 1 else f"{self.fresh_processes} fresh processes"
+        return f"{self.calls} calls, {processes}{most}"
 
     @property
     def sibling_words(self) -> str | None:
@@ -77,13 +107,15 @@ def believe(
         if behind:
             words += f" It shows in a fresh process behind {_cases(behind)} of this run."
         return Belief(Kind.FLAKY, given_case, given_how, verdict, rate, 0, None, words)
-    small = shrink(adapter.contract, choices, identity, run, shrink_seconds, device)
+    fresh = FreshProcesses(session)
+    small = shrink(adapter.contract, choices, identity, run, shrink_seconds, device, fresh.exhausted)
+    used, capped = fresh.used, fresh.exhausted()
     if small is None:
         small = Shrunk(given_case, given_how, run(given_case, given_how))
     sibling = sibling_of(session, adapter, small.case, small.agreeing)
     kind = small.verdict.kind if sibling is not None else Kind.ORACLE_SUSPECT
     words = words_for(small.verdict)
-    return Belief(kind, small.case, small.how, small.verdict, rate, small.calls, sibling, words)
+    return Belief(kind, small.case, small.how, small.verdict, rate, small.calls, sibling, words, used, capped)
 
 
 def taken_as_known(verdict: Verdict, choices: Sequence[int], adapter: Adapter, device: str = "cpu") -> Belief:
@@ -125,10 +157,13 @@ def sibling_of(session: Session, adapter: Adapter, case: Any, agreeing: list[tup
     if agreeing:
         return min((c for c, _ in agreeing), key=lambda other: difference(case, other))
     build = shown_case(adapter.contract)
+    fresh = FreshProcesses(session)
     drawn = (build(RandomSource(f"sibling:{i}"))[0] for i in range(SIBLING_DRAWS))
     for candidate in itertools.chain([contracts.get(adapter.contract).example], drawn):
         if execute(session, adapter, candidate, PLAIN).kind is Kind.AGREE:
             return candidate
+        if fresh.exhausted():
+            return None
     return None
 
 

@@ -109,6 +109,7 @@ class TargetState:
     first_claim: dict[str, str] = field(default_factory=dict)  # by flag
     production_s: float = 0.0
     worker_s: float = 0.0
+    compile_s: float = 0.0
     done: bool = False
     reason: str | None = None
 
@@ -133,7 +134,7 @@ class TargetState:
         """Count in what another part of the campaign showed the same target."""
         for name in ("verdicts", "behaviours", "flags"):
             getattr(self, name).update(getattr(other, name))
-        for name in ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "production_s", "worker_s"):
+        for name in ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "production_s", "worker_s", "compile_s"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("found", "seen", "first_claim"):
             setattr(self, name, getattr(other, name) | getattr(self, name))
@@ -158,6 +159,7 @@ def emit_target(events: Events, state: TargetState) -> None:
             behaviours=dict(state.behaviours),
             not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
             production_s=round(state.production_s, 3),
+            compile_s=round(state.compile_s, 3),
             reason=state.reason,
             **({"no_graph": dict(state.uncaptured)} if state.uncaptured else {}),
         )
@@ -353,6 +355,7 @@ class Campaign:
             state.first_claim.setdefault(flag, verdict.evidence.get("claim", ""))
         state.production_s += verdict.production_s
         state.worker_s += answer.get("worker_s", 0.0) if isinstance(answer, dict) else 0.0
+        state.compile_s += verdict.compile_s
         return verdict
 
     def _look(self, state: TargetState, drawn: Drawn, verdict: Verdict) -> None:
@@ -401,7 +404,8 @@ class Campaign:
         self.events.emit(
             "found", target=state.adapter.id, contract=state.adapter.contract, verdict=str(belief.kind),
             identity=vars(verdict.identity), known=known is not None, evidence=belief.verdict.evidence,
-            rate=belief.rate, shrink_calls=belief.calls, sibling=belief.sibling_words,
+            rate=belief.rate, shrink_calls=belief.calls, shrink_processes=belief.fresh_processes,
+            shrink_capped=belief.capped, sibling=belief.sibling_words,
             frozen=frozen and str(frozen.relative_to(self.events.out)), seconds=round(self.elapsed_s, 2),
         )  # fmt: skip
         if not self.options.continue_on_failure and known is None:

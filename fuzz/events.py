@@ -90,6 +90,8 @@ class Events:
         values: dict[str, Any] = {"target": verdict.target, "verdict": str(verdict.kind)}
         if known:
             values["known"] = True
+        if verdict.compile_s:
+            values["compile_s"] = round(verdict.compile_s, 3)
         if verdict.identity is not None:
             values["identity"] = asdict(verdict.identity)
         if verdict.evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,12 @@ class Columns:
 
 def interpret(contract: Contract, adapter: Adapter, case: Any, how: Presentation, answer: Any) -> Verdict:
     """Turn a worker's answer, death or silence into a verdict."""
+    verdict = _meaning(contract, adapter, case, how, answer)
+    compile_s = answer.get("compile_s", 0.0) if isinstance(answer, dict) else 0.0
+    return replace(verdict, compile_s=compile_s) if compile_s else verdict
+
+
+def _meaning(contract: Contract, adapter: Adapter, case: Any, how: Presentation, answer: Any) -> Verdict:
 
     def red(kind: Kind, field: str, difference: str, **evidence: Any) -> Verdict:
         identity = Identity(contract.name, adapter.id, field, difference)

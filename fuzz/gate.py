@@ -49,6 +49,8 @@ class GateResult:
     answers: list[Answer] = field(default_factory=list)
     not_shown: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    compile_s: float = 0.0
+
     @property
     def done(self) -> int:
         """Pairs that were asked, in every way they were to be shown."""
@@ -58,6 +60,7 @@ class GateResult:
         """Count in what another device found out about other targets."""
         for name in ("verdicts", "executed", "agreed", "not_shown"):
             getattr(self, name).update(getattr(other, name))
+        self.compile_s += other.compile_s
         for name in ("red", "known_red", "reasons"):
             getattr(self, name).update(getattr(other, name))
         for name in ("silent_known", "expired_known", "suspects", "answers"):
@@ -214,6 +217,7 @@ def _answered(result: GateResult, identity: Identity, verdict: Verdict) -> None:
 
 def _count(result: GateResult, adapter: Adapter, label: str, verdict: Verdict, listed: bool) -> None:
     result.verdicts[verdict.kind] += 1
+    result.compile_s += verdict.compile_s
     if verdict.kind is Kind.UNSUPPORTED:
         result.reasons.setdefault(adapter.id, verdict.evidence["reason"])
         return

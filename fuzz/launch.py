@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fuzz import adapter as adapters
 from fuzz.engines.home import Progress
+from fuzz.engines.kernel_caches import with_caches
 from fuzz.engines.provision import EngineInstall, provision
 from fuzz.engines.spec import EngineSpec
 from fuzz.supervisor import Launch
@@ -32,12 +33,12 @@ def launch_for(
 
 def from_install(install: EngineInstall, device: str = "cpu") -> Launch:
     """The launch of an engine that is already there."""
-    name = install.spec.name
+    name, env = install.spec.name, install.environment()
     return Launch(
         engine=name,
         version=install.record["version"] or CHECKOUT_VERSION,
         python=str(install.python),
-        env=install.environment(),
+        env=env if device == "cpu" else with_caches(env, install.python),
         stubs={module: list(names) for module, names in install.record["stubs"].items()},
         modules=tuple(adapters.modules(name)),
         targets=tuple(adapters.load(name)),

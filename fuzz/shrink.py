@@ -4,8 +4,8 @@ Hypothesis shrinks the choices that led to the case; a smaller case counts only
 if it shows the same identity. The choices may come from the raw sweep: they are
 handed to Hypothesis through its example database, which it replays first. Before
 that, records are dropped without it: what one of its attempts costs grows with the
-choices. The search is bounded by calls and by time; when the bound is hit, the
-smallest case seen so far stands.
+choices. The search is bounded by calls, by time and by whatever else the caller has
+``exhausted``; when a bound is hit, the smallest case seen so far stands.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def shrink(
     run: Run,
     max_seconds: float = MAX_SECONDS,
     device: str = "cpu",
+    exhausted: Callable[[], bool] = lambda: False,
 ) -> Shrunk | None:
     """The smallest case found with ``identity``; ``None`` if not even the given
     choices, which were drawn for ``device``, show it again."""
@@ -71,7 +72,7 @@ def shrink(
         nonlocal best
         key = tuple(made)
         if key not in seen:
-            if result.calls >= MAX_CALLS or time.monotonic() > deadline:
+            if result.calls >= MAX_CALLS or time.monotonic() > deadline or exhausted():
                 return None
             result.calls += 1
             verdict = run(case, how)
@@ -105,7 +106,7 @@ def shrink(
     if best is None:
         return None
     _, result.case, result.how, result.verdict = best
-    _drop_records(contracts.get(contract), identity, run, result)
+    _drop_records(contracts.get(contract), identity, run, result, exhausted)
     return result
 
 
@@ -131,11 +132,13 @@ def _without_records(
     return source.choices
 
 
-def _drop_records(contract: Contract, identity: Identity, run: Run, result: Shrunk) -> None:
+def _drop_records(
+    contract: Contract, identity: Identity, run: Run, result: Shrunk, exhausted: Callable[[], bool]
+) -> None:
     """Take away every record whose absence keeps the identity. Hypothesis deletes
     parts of its choices and now and then stops with a record too many."""
     at = 0
-    while len(records := getattr(result.case, contract.records)) > 1 and at < len(records):
+    while len(records := getattr(result.case, contract.records)) > 1 and at < len(records) and not exhausted():
         fewer = replace(result.case, **{contract.records: records[:at] + records[at + 1 :]})
         result.calls += 1
         verdict = run(fewer, result.how)  # an invalid case has no identity

@@ -33,6 +33,7 @@ START_DEADLINE_S = 180.0  # an engine import takes 10 to 18 s on an idle core
 REAP_DEADLINE_S = 5.0  # a zygote that does not say how its worker ended is lost as well
 END_DEADLINE_S = 30.0  # a killed process may have 100 GB to give back
 CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
+COMPILE_DEADLINE_S = 600.0  # nvcc takes 60 to 100 s for one module of templates, and builds several at a time
 STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
 LOG_TAIL_BYTES = 4000
 HISTORY = 64  # requests of a worker that are remembered, to find out which of them it takes for a fault to show
@@ -111,7 +112,7 @@ class Session:
     def __init__(self, launch: Launch, deadline_s: float = CALL_DEADLINE_S):
         self.launch, self.deadline_s = launch, deadline_s
         self.direct = launch.device != "cpu"
-        self.deaths = 0
+        self.workers = 0  # that cases were sent to, one after the other
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="specoracle-")
         except OSError as error:
@@ -313,16 +314,21 @@ class Session:
             yield answer
 
     def _receive(self, limit_s: float) -> dict[str, Any] | Died | Hung:
-        self._worker.settimeout(limit_s)
+        limit = limit_s
+        self._worker.settimeout(limit)
         try:
             answer = wire.receive(self._worker)
+            while "compiling" in answer:  # a compiler began or ended: its time is not the call's
+                limit = COMPILE_DEADLINE_S if answer["compiling"] else limit_s
+                self._worker.settimeout(limit)
+                answer = wire.receive(self._worker)
             if answer.get("lost"):  # it answered, but its device will not work again
                 self._lose(kill=True)
             return answer
         except TimeoutError:
             stack = self._stack()
             self._lose(kill=True)
-            return Hung(limit_s, stack)
+            return Hung(limit, stack)
         except (wire.Closed, wire.WireError) as error:
             code = self._lose(kill=isinstance(error, wire.WireError))
             return Died(code, f"{error}\n{self._tail(self._worker_log)}".strip())
@@ -350,12 +356,12 @@ class Session:
         self.history.clear()
         if self._zygote is None:  # lost with the last worker, or direct mode after a death
             self.start()
+        self.workers += 1
         if self.direct:
             self._worker, self._pid, self._worker_log = self._zygote.control, self._own_pid, self._zygote.log
             return
-        self.deaths += 1
         ours, theirs = socket.socketpair()
-        self._worker_log = Path(self._folder.name) / f"worker-{self.deaths}.log"
+        self._worker_log = Path(self._folder.name) / f"worker-{self.workers}.log"
         control = self._zygote.control
         control.settimeout(REAP_DEADLINE_S)
         try:

@@ -203,6 +203,7 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     result.diverging += int(wrong.sum())
     result.wrong_not_crossing += int((wrong & ~crossing).sum())
     result.production_s += answer.get("production_s", 0.0)
+    result.compile_s += answer.get("compile_s", 0.0)
     return True
 
 

@@ -68,6 +68,7 @@ class Verdict:
     behaviours: frozenset[str] = frozenset()
     flags: tuple[str, ...] = ()
     production_s: float = 0.0
+    compile_s: float = 0.0  # of its kernels; no part of ``production_s``
 
     @property
     def red(self) -> bool:

@@ -97,10 +97,13 @@ OPTIONAL: dict[str, Shape] = {
     "start": {"evidence": _object, **OF_ONE},
     "end": {
         "identity": _identity, "evidence": _object, "behaviours": _texts, "production_s": _seconds, "known": _flag,
-        "flags": _texts,
+        "flags": _texts, "compile_s": _seconds,
         **OF_ONE,
     },
-    "swept": {"failure": _text_or_none, "first": _object_or_none, "seconds": _seconds, "contract": _text},
+    "swept": {
+        "failure": _text_or_none, "first": _object_or_none, "seconds": _seconds, "contract": _text,
+        "compile_s": _seconds,
+    },
     "verdict": {"evidence": _object, "case": _count, **OF_ONE},
     "found": {
         "evidence": _object, "rate": _text, "sibling": _text_or_none, "frozen": _text_or_none, "known": _flag, **OF_ONE,

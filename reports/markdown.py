@@ -70,12 +70,13 @@ def _engines(view: View) -> list[str]:
         asked = len(mine) - unsupported - words.count(NOT_REACHED)
         counts = [asked, sum(t.executed for t in mine), agree, sum(t.red - t.known for t in mine)]
         counts += [sum(t.known for t in mine), unsupported]
-        cells = [code(run.label), code(run.device), code(_about(run)), *map(str, counts)]
+        cells = [code(run.label), code(run.device), code(about(run)), *map(str, counts)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines + _more(len(view.runs) - MAX_ENGINES)
 
 
-def _about(run: Run) -> str:
+def about(run: Run) -> str:
+    """Which command a run was and how it ended."""
     how = "killed" if run.finished is None else f"exit {run.finished.get('exit')}"
     what = [str(run.started.get("command", "run"))]
     what += [

@@ -65,11 +65,13 @@ class Target:
     contract: str
     id: str
     verdicts: Counter[str] = field(default_factory=Counter)
-    known: int = 0
+    listed: Counter[str] = field(default_factory=Counter)  # of the verdicts, those that the known list has
     behaviours: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     stopped: str | None = None
     production_s: float = 0.0
+    wall_s: float = 0.0  # from START to END of what was executed, with compilation and the way to the worker
+    compile_s: float = 0.0
     near_ties: int = 0
     least_margin_ulp: float | None = None
     worst_of_bound: float | None = None
@@ -82,6 +84,17 @@ class Target:
     @property
     def red(self) -> int:
         return sum(n for v, n in self.verdicts.items() if v in FAILURES)
+
+    @property
+    def known(self) -> int:
+        return self.listed.total()
+
+    @property
+    def cases_per_s(self) -> float | None:
+        """Executed cases per second of wall time without compilation, ``None`` where no
+        time was measured."""
+        seconds = self.wall_s - self.compile_s
+        return self.executed / seconds if self.executed and seconds > 0 else None
 
     @property
     def word(self) -> str:
@@ -233,18 +246,29 @@ def _targets(run: Run, events: list[Event]) -> list[Target]:
 
     for event in events:
         if event["event"] == "start":
-            in_flight[event["case"]] = {k: event[k] for k in ("case", "target")}
+            in_flight[event["case"]] = event
         elif event["event"] == "end":
-            in_flight.pop(event["case"], None)
+            _clock(of(event), in_flight.pop(event["case"], None), event)
             _count(of(event), _judged(event, again))
         elif event["event"] == "swept":
-            in_flight.pop(event["case"], None)
+            _clock(of(event), in_flight.pop(event["case"], None), event)
             _count_sweep(of(event), event)
         elif event["event"] == "target":
             of(event).stopped = event.get("reason")
     for event in in_flight.values():
-        _trouble(of(event), event | {"verdict": "UNFINISHED"})
+        only = {k: event[k] for k in ("case", "target")}
+        _trouble(of(only), only | {"verdict": "UNFINISHED"})
     return list(found.values())
+
+
+def _clock(target: Target, start: Event | None, end: Event) -> None:
+    """Add what an executed case took; a clock that was set back took nothing."""
+    if start is None or end.get("verdict") in NOT_EXECUTED:
+        return
+    times = [e.get("time") for e in (start, end)]
+    if all(type(t) in (int, float) and abs(t) < MAX_NUMBER for t in times):
+        target.wall_s += max(times[1] - times[0], 0)
+    target.compile_s += end.get("compile_s", 0.0)
 
 
 def _count(target: Target, end: Event) -> None:
@@ -258,7 +282,7 @@ def _count(target: Target, end: Event) -> None:
         target.reasons[str(evidence.get("reason", "no reason was given"))] += 1
     if verdict not in NOT_EXECUTED:
         target.behaviours.update(end.get("behaviours", []))
-    target.known += bool(end.get("known") and verdict in FAILURES)
+    target.listed[verdict] += bool(end.get("known") and verdict in FAILURES)
     if verdict == "AGREE" and "near_tie" in (end.get("flags") or ()):
         target.near_ties += 1
         target.least_margin_ulp = _extreme(min, target.least_margin_ulp, evidence.get("margin_ulp"))

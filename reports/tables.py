@@ -3,7 +3,8 @@
 ``verdicts``: a row a case (a sweep: a row a target), with what a red turned out to be;
 a target that was asked nothing has a row without a case and with 0 ``rows``.
 ``targets``: a row a target and run, with the worst error of correct answers as a share of
-its bound. ``divergences``: a row an identity and run. ``behaviours``: a row a behaviour of
+its bound, cases per second of wall time and the compilation that is not in it.
+``divergences``: a row an identity and run. ``behaviours``: a row a behaviour of
 each target, ``cases`` 0 when it was never shown. Text that a spreadsheet would take for a
 formula gets a quote in front; numbers stay numbers.
 """
@@ -38,7 +39,7 @@ COLUMNS = {
     "targets": WHERE | WHAT | {
         "verdict": "str", "cases": "Int64", "agree": "Int64", "red": "Int64", "known": "Int64", "near_ties": "Int64",
         "behaviours": "Int64", "behaviours_of_contract": "Int64", "worst_error_of_bound": "float64",
-        "cases_per_production_s": "float64",
+        "cases_per_production_s": "float64", "cases_per_s": "float64", "compile_s": "float64",
     },
     "divergences": WHERE | WHAT | {
         "field": "str", "kind": "str", "verdict": "str", "known": "bool", "severity": "str", "cases": "Int64",
@@ -127,6 +128,7 @@ def _target(target: Target) -> dict[str, Any]:
         "behaviours": reached, "behaviours_of_contract": reached + len(target.not_reached),
         "worst_error_of_bound": target.worst_of_bound,
         "cases_per_production_s": target.executed / target.production_s if target.production_s else None,
+        "cases_per_s": target.cases_per_s, "compile_s": round(target.compile_s, 3),
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from fuzz.worker.compiling import Compiling
 from fuzz.worker.engine import Engine
 
 
@@ -80,7 +81,9 @@ class FakeDevice:
     def engine(self, guarded: bool = True) -> Engine:
         engine = Engine.__new__(Engine)
         engine.__dict__.update(name="fake", device="cuda:0", torch=SimpleNamespace(cuda=self.cuda), strided=False)
-        engine.__dict__.update(production_s=0.0, failed_in_production=False, lost=False, shown=None, _wide=[])
+        engine.__dict__.update(
+            production_s=0.0, failed_in_production=False, lost=False, shown=None, _wide=[], compiling=Compiling()
+        )
         engine.guards = self if guarded else None
         return engine
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +26,7 @@ FAULTS = {
     1001: "exit", 1002: "segfault", 1003: "kill", 1004: "hang", 1005: "garbage", 1006: "flood", 1007: "harness",
     1008: "stub", 1009: "memory", 1010: "path", 1011: "wrong", 1012: "swallowed_stub", 1013: "flaky",
     1014: "device", 1015: "device_of_ours", 1016: "stopped", 1017: "deaf", 1018: "busy",
+    1019: "compiles", 1020: "hangs_after_compiling",
 }  # fmt: skip
 
 
@@ -51,6 +55,14 @@ def lose_device(engine: Any, *, in_production: bool) -> None:
     engine.torch.cuda.synchronize("cuda:0")
 
 
+def compile_kernel(seconds: float) -> None:
+    """What a build with ninja looks like from here."""
+    with tempfile.TemporaryDirectory() as folder:
+        ninja = os.path.join(folder, "ninja")
+        os.symlink(shutil.which("sleep"), ninja)
+        subprocess.run([ninja, str(seconds)], check=True)
+
+
 def functional_chain(case: Any) -> str | None:
     if case.form != "chain" or (case.committed == 0).any():
         return "functional chains only"
@@ -74,6 +86,13 @@ def misbehaves(engine: Any, case: Any) -> dict[str, Any]:
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "hang":
+        time.sleep(3600)
+    if fault in ("compiles", "hangs_after_compiling"):
+        with engine.production():
+            compile_kernel(0.4)
+            compile_kernel(0.4)
+        if fault == "compiles":
+            return right(case)
         time.sleep(3600)
     if fault == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -40,7 +40,7 @@ from fuzz.commands.options import (
     where_words,
 )
 from fuzz.commands.parts import counts
-from fuzz.commands.runs import Ending, counted, ending, run_finished, run_started
+from fuzz.commands.runs import Ending, compiled_words, counted, ending, run_finished, run_started
 from fuzz.commands.second_pass import second_pass
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.difference import BOTH_LEGAL
@@ -267,7 +267,8 @@ def _print(done: Done, title: str, again: str, said: Mapping[Identity, list[str]
     launch, options, seconds = done.launch, done.options, done.seconds
     width = max(len(s.adapter.id) for s in done.states)
     part = f", part {options.shard}" if options.shard.count > 1 else ""
-    click.echo(f"\n{title} on {launch.device}, seed {options.seed}{part}, {seconds:.0f} s")
+    compiled = compiled_words(sum(s.compile_s for s in done.states))
+    click.echo(f"\n{title} on {launch.device}, seed {options.seed}{part}, {seconds:.0f} s{compiled}")
     for s in done.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
@@ -305,7 +306,7 @@ def _print_find(found: Found, again: str, places: dict[str, str | None]) -> None
     click.echo(f"  case:    {explain.compact(found.belief.case)}" + (f" shown {shown}" if shown else ""))
     if places.get(found.identity.target):
         click.echo(f"  called:  {places[found.identity.target]}")
-    click.echo(f"  repeats: in {found.belief.rate}; shrunk with {found.belief.calls} calls")
+    click.echo(f"  repeats: in {found.belief.rate}; shrunk with {found.belief.shrink_words}")
     if found.belief.sibling is not None:
         click.echo(f"  sibling: agrees with {found.belief.sibling_words}")
     if found.frozen:

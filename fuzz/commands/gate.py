@@ -32,7 +32,16 @@ from fuzz.commands.options import (
     several_devices,
     several_engines,
 )
-from fuzz.commands.runs import Ending, counted, ending, engine_started, run_finished, run_started, several_started
+from fuzz.commands.runs import (
+    Ending,
+    compiled_words,
+    counted,
+    ending,
+    engine_started,
+    run_finished,
+    run_started,
+    several_started,
+)
 from fuzz.commands.session import provisioned, started
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events, EventsError
@@ -326,7 +335,10 @@ def _print_counts(result: GateResult, engine: str, cases: int) -> None:
         click.echo(f"not shown as {more}: {counted(n, 'pair')} of case and target: {reason}")
     if len(result.not_shown) > MAX_REASONS:
         click.echo(f"not shown for {len(result.not_shown) - MAX_REASONS} more reasons; see events.ndjson")
-    click.echo(f"{engine}: {counted(cases, 'frozen case')}, {counted(len(result.executed), 'target')}: {counts}")
+    compiled = compiled_words(result.compile_s)
+    click.echo(
+        f"{engine}: {counted(cases, 'frozen case')}, {counted(len(result.executed), 'target')}: {counts}{compiled}"
+    )
 
 
 def _listed(listed: int, number: int) -> str:

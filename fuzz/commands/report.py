@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from fuzz.commands.options import corpus_option
 from fuzz.frozen import printable
 from fuzz.verdict import EXIT_USAGE
-from reports import html, markdown, sarif, tables
+from reports import html, markdown, sarif, tables, targets
 from reports.events import read
 from reports.files import put
 from reports.junit import junit, to_xml
@@ -29,6 +29,7 @@ Writer = Callable[[list[Path], Path, Path], list[Path]]  # runs, folder, corpus
 @click.option("--junit", "kinds", flag_value="junit", multiple=True, help="JUnit XML: OUT/junit.xml.")
 @click.option("--sarif", "kinds", flag_value="sarif", multiple=True, help="SARIF 2.1.0: OUT/results.sarif.")
 @click.option("--markdown", "kinds", flag_value="markdown", multiple=True, help="A short summary: OUT/summary.md.")
+@click.option("--targets", "kinds", flag_value="targets", multiple=True, help="A row a target: OUT/targets.md.")
 @click.option("--html", "kinds", flag_value="html", multiple=True, help="Pages to read: OUT/html/index.html.")
 @click.option("--table", "forms", multiple=True, type=click.Choice(tables.FORMATS), help="Tables: OUT/tables.")
 @click.option("--out", type=folder, metavar="DIR", help="Where they are written.  [default: the folder of the run]")
@@ -99,6 +100,10 @@ def _markdown(runs: list[Path], out: Path, corpus: Path) -> list[Path]:
     return [put(out / "summary.md", markdown.markdown(view(runs)).encode())]
 
 
+def _targets(runs: list[Path], out: Path, corpus: Path) -> list[Path]:
+    return [put(out / "targets.md", targets.page(view(runs)).encode())]
+
+
 def _html(runs: list[Path], out: Path, corpus: Path) -> list[Path]:
     return [html.write(runs, out / "html", corpus)]
 
@@ -107,4 +112,6 @@ def _table(form: str, runs: list[Path], out: Path, corpus: Path) -> list[Path]:
     return tables.write(runs, out, form)
 
 
-WRITERS: dict[str, Writer] = {"junit": _junit, "sarif": _sarif, "markdown": _markdown, "html": _html}
+WRITERS: dict[str, Writer] = {
+    "junit": _junit, "sarif": _sarif, "markdown": _markdown, "targets": _targets, "html": _html,
+}  # fmt: skip

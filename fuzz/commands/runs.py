@@ -29,6 +29,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
+def compiled_words(seconds: float) -> str:
+    """``, compiled 41 s``; nothing for less than a second, which tells nobody anything."""
+    return f", compiled {seconds:.0f} s" if seconds >= 1 else ""
+
+
 @dataclass
 class Ending:
     """How the body of a run ended: ``None`` when it reached its end."""

@@ -3,7 +3,8 @@
 The answer's ``status`` is ``ok``, ``unsupported``, ``raised`` (production code
 raised), ``device_fault`` (its kernels left a device that answers nothing any more; the
 answer is ``lost`` and the last of this process), ``harness`` (adapter or stub code
-raised) or ``out_of_memory``. Whose
+raised) or ``out_of_memory``. It says how long was compiled, ``compile_s``, which is no part of
+``production_s``; while a compiler runs, messages ``compiling`` go ahead of it. Whose
 fault an exception is, is decided by the innermost frame that belongs either to
 this project or to the engine: a stub that raises inside production is ours, a
 wrong call signature is ours, an assertion of the engine is the engine's.
@@ -38,17 +39,24 @@ Run = tuple[dict[str, Any], str]  # what one run of an adapter observed, and wha
 RUNS_ON_CPU, RUNS_ON_DEVICE = 2, 20  # of a case that is repeated: an order of threads changes now and then only
 PROJECT = tuple(str(Path(__file__).parents[2] / p) + "/" for p in ("fuzz", "oracle", "tests", "examples"))
 
-# Its wrappers pass calls of production on to torch and are nobody's fault.
-INTERPRETER_REPAIRS = str(Path(__file__).parents[2] / "fuzz" / "engines" / "interpreter.py")
+# Their wrappers pass calls of production on, to torch or to a compiler, and are nobody's fault.
+FUZZ = Path(__file__).parents[1]
+WRAPPERS = {str(FUZZ / "engines" / "interpreter.py"), str(FUZZ / "worker" / "compiling.py")}
 
 
 def serve(sock: socket.socket, engine: Engine, adapters: dict[str, Adapter]) -> None:
     """Serve requests until the supervisor closes the connection. A message may bring several;
     each is finished and answered before the next is looked at."""
+
+    def tell(compiling: bool) -> None:
+        with contextlib.suppress(wire.Closed):  # a supervisor that is gone is seen at the answer
+            wire.send(sock, {"compiling": compiling})
+
+    engine.compiling.tell = tell
     with contextlib.suppress(wire.Closed):
         while True:
             for request in wire.receive(sock)["requests"]:
-                given = answer(engine, adapters, request)
+                given = answer(engine, adapters, request) | {"compile_s": engine.compiling.seconds}
                 wire.send(sock, given)
                 if given.get("lost"):  # its device answers nothing any more: the next case must not be blamed
                     return
@@ -58,6 +66,7 @@ def answer(engine: Engine, adapters: dict[str, Adapter], request: dict[str, Any]
     """Run the adapter of one request, or the operation it names, and say how it went."""
     adapter, began = adapters[request["target"]], time.perf_counter()
     engine.production_s, engine.failed_in_production, engine.lost = 0.0, False, False
+    engine.compiling.reset()
     closed.take_touches()
     engine.strided = request.get("strided", False)
     try:
@@ -157,7 +166,7 @@ def classify(error: BaseException, engine: str | None) -> dict[str, Any]:
     def is_engine(frame: traceback.FrameSummary) -> bool:
         return engine is not None and frame.filename.startswith(engine)
 
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != INTERPRETER_REPAIRS]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in WRAPPERS]
     ours_or_engine = [f for f in frames if f.filename.startswith(PROJECT) or is_engine(f)]
     last = ours_or_engine[-1] if ours_or_engine else frames[-1]
     if is_engine(last) and isinstance(error, ModuleNotFoundError):

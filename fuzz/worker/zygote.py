@@ -66,6 +66,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     if hello["torch"] or importlib.util.find_spec("torch"):
         prepare_torch(engine, hello["stubs"] if hello["shims"] else None)
         guarded = guard(engine, hello.get("guards"))
+    engine.compiling.install(triton=engine.device != "cpu")
     for module in hello["modules"]:
         importlib.import_module(module)
     adapters = adapters_.registered(hello["engine"])
@@ -86,7 +87,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "unsupported": problems,
         "places": places,
         "python": sys.version.split()[0],
-        "versions": versions,
+        "versions": versions | (gpu_versions(engine.torch) if engine.device != "cpu" else {}),
         "device": engine.torch.cuda.get_device_name(engine.device) if engine.device != "cpu" else "cpu",
         **guarded,
     }
@@ -121,6 +122,16 @@ def guard(engine: Engine, offer: dict[str, Any] | None) -> dict[str, str]:
         return {"guards": found}
     engine.guards = found
     return {"guards": "on"}
+
+
+def gpu_versions(torch: Any) -> dict[str, str]:
+    """The CUDA that torch is built for, and the driver where NVML says it."""
+    found, text = {"cuda": torch.version.cuda}, ctypes.create_string_buffer(96)
+    with contextlib.suppress(OSError, AttributeError):  # a container need not have the library
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, len(text)) == 0:
+            found["driver"] = text.value.decode(errors="replace")
+    return found
 
 
 def loop(control: socket.socket, engine: Any, adapters: dict[str, Any]) -> None:

@@ -59,8 +59,8 @@ def show(divergence: Divergence, case: Case | None) -> Shown:
             ("expected", "expected"), ("observed", "observed"), ("sides", "compared"), ("left", "first"),
             ("right", "second"), ("takes", "the reference takes"), ("illegal", "illegal values in the field"),
             ("margin_ulp", "margin in ULP"), ("rate", "repeats in"), ("sibling", "a case that agrees differs in"),
-            ("shrink_calls", "calls spent on shrinking"), ("deadline_s", "deadline in s"), ("message", "message"),
-            ("how", "ended by"), ("reason", "reason"),
+            ("shrink_calls", "calls spent on shrinking"), ("shrink_processes", "fresh processes spent on shrinking"),
+            ("deadline_s", "deadline in s"), ("message", "message"), ("how", "ended by"), ("reason", "reason"),
         )
         if evidence.get(name, event.get(name)) is not None and not (picture and name in TOLD)
     ]  # fmt: skip

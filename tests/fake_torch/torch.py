@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 __version__ = "0.0"
+version = SimpleNamespace(cuda="0.0")
 
 
 class Stream:

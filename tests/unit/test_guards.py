@@ -25,6 +25,7 @@ from fuzz.supervisor import PROJECT_ROOT
 from fuzz.sweep import Block, sweep
 from fuzz.verdict import Kind
 from fuzz.worker import layout
+from fuzz.worker.compiling import Compiling
 from fuzz.worker.guards import Guards, typed
 from fuzz.worker.serve import answer
 from fuzz.worker.zygote import guard
@@ -496,7 +497,7 @@ class Watching:
 
     def __init__(self, told):
         self.name, self.told, self.ran = "fake", list(told), []
-        self.device, self.production_s = "cpu", 0.0
+        self.device, self.production_s, self.compiling = "cpu", 0.0, Compiling()
 
     def begin(self):
         self.ran.append("begin")

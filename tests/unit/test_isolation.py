@@ -219,11 +219,11 @@ def test_a_fault_that_does_not_repeat_is_flaky(fake_session):
     assert "of 3" in belief.rate
 
 
-def _choices_for(pre: int) -> list[int]:
-    """Choices of a one-request chain of grid 256 whose length is ``pre``."""
+def _choices_for(pre: int, requests: int = 1) -> list[int]:
+    """Choices of a chain of grid 256 each of whose requests has the length ``pre``."""
     batch = [0, 0, 4, 0, 0, 0, 0, 0]  # grid 256, 4 draft tokens, verify, chain, tracking, integer types
     request = [2, 1024 - pre, 0, 4, 0, 0]  # committed, distance to the boundary 4 * 256, slot
-    return [*batch, 1, *request, 0]
+    return [*batch, requests, *request * requests, 0]
 
 
 def test_whose_missing_import_it_was(tmp_path):

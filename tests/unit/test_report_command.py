@@ -26,7 +26,7 @@ def run(tmp_path) -> Path:
 
 def test_without_a_choice_everything_is_written_beside_the_events(run):
     said = report(run).output
-    files = ["junit.xml", "results.sarif", "summary.md", "html/index.html"]
+    files = ["junit.xml", "results.sarif", "summary.md", "targets.md", "html/index.html"]
     files += [f"tables/{name}.csv" for name in ("verdicts", "targets", "divergences", "behaviours")]
     assert [run / name for name in files] == [Path(line.removeprefix("wrote ")) for line in said.splitlines()]
     assert all((run / name).stat().st_size for name in files)
@@ -34,7 +34,13 @@ def test_without_a_choice_everything_is_written_beside_the_events(run):
 
 @pytest.mark.parametrize(
     ("option", "file"),
-    [("--junit", "junit.xml"), ("--sarif", "results.sarif"), ("--markdown", "summary.md"), ("--html", "html")],
+    [
+        ("--junit", "junit.xml"),
+        ("--sarif", "results.sarif"),
+        ("--markdown", "summary.md"),
+        ("--targets", "targets.md"),
+        ("--html", "html"),
+    ],  # fmt: skip
 )
 def test_a_choice_writes_that_alone(run, option, file):
     report(run, option)

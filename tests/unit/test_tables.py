@@ -14,7 +14,10 @@ from tests import sample_run as sample
 
 
 def read(paths) -> dict[str, pandas.DataFrame]:
-    numbers = "margin_ulp", "production_s", "error_of_bound", "worst_error_of_bound", "cases_per_production_s"
+    numbers = (
+        "margin_ulp", "production_s", "error_of_bound", "worst_error_of_bound", "cases_per_production_s", "cases_per_s",
+        "compile_s",
+    )  # fmt: skip
     missing = {name: [""] for name in numbers}
     return {p.stem: pandas.read_csv(p, keep_default_na=False, na_values=missing) for p in paths}
 
@@ -54,7 +57,18 @@ def test_a_row_a_target_with_its_worst_error(tmp_path):
     assert row["worst_error_of_bound"] == 0.5 and row["behaviours"] == 1
     assert row["behaviours_of_contract"] == len(contracts.get(sample.CONTRACT).behaviours)
     assert row["cases_per_production_s"] == pytest.approx(4 / 1.75)
+    assert pandas.isna(row["cases_per_s"]) and row["compile_s"] == 0, "these events have no times"
     assert list(made["verdicts"]["error_of_bound"].fillna(-1)) == [0.25, 0.5, -1, 9.0]
+
+
+def test_cases_per_second_are_of_wall_time_without_compilation(tmp_path):
+    events = [sample.started()]
+    for number, (begins, ends, compiled) in enumerate(((1.0, 6.0, 4.0), (6.0, 7.0, 0.0)), start=1):
+        events += [sample.start(number, time=begins), sample.end(number, "AGREE", time=ends, compile_s=compiled)]
+    events += [sample.start(3, time=7.0), sample.end(3, "UNSUPPORTED", time=99.0, evidence={"reason": "outside"})]
+    made = read(tables.write([sample.write(tmp_path / "run", events)], tmp_path, "csv"))
+    (row,) = made["targets"].to_dict("records")
+    assert (row["cases"], row["cases_per_s"], row["compile_s"]) == (2, 1.0, 4.0)
 
 
 def test_a_row_an_identity(made):
