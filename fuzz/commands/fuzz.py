@@ -32,6 +32,7 @@ from fuzz.commands.options import (
 )
 from fuzz.commands.runs import compiled_words, counted, ending, run_finished, run_started
 from fuzz.commands.session import open_session, provisioned, started
+from fuzz.database import Store, open_store
 from fuzz.difference import BOTH_LEGAL
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
@@ -40,6 +41,8 @@ from fuzz.progress import Display
 from fuzz.supervisor import Session
 from fuzz.verdict import Kind, exit_code
 from oracle import contracts, explain
+
+EXAMPLES = "examples"  # the database of a run that is given none, in its folder
 
 
 @click.command()
@@ -52,13 +55,18 @@ from oracle import contracts, explain
 @click.option(
     "--shard", type=ShardParam(), default="1/1", show_default=True, help="One part of a campaign that several run."
 )
+@click.option(
+    "--database",
+    metavar="DIR|URL",
+    help="Where finds are kept that later runs begin with: a folder or redis://HOST:PORT.  [default: OUT/examples]",
+)
 @click.option("--continue-on-failure", is_flag=True, help="Go on with a target after its first new divergence.")
 @click.option(
     "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
 )
 def fuzz(
     engine, target, contract, device, python, bundle, offline, corpus, out, seed, max_time, max_examples,
-    shard, continue_on_failure, against,
+    shard, database, continue_on_failure, against,
 ) -> None:  # fmt: skip
     """Look for divergences on fresh inputs, shrink and freeze them.
 
@@ -69,23 +77,24 @@ def fuzz(
     options = Options(seed, max_time, max_examples, continue_on_failure, shard)
     if against is not None:
         sides = read_sides(engine, against, python, bundle)
-        sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options))
+        sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options, database))
     spec = read_engine(engine, python, bundle)
     adapters = read_targets(spec.name, target, contract)
     known = known_.load(corpus, spec.name)
     support.expected(corpus, spec.name, spec.version or "", device)  # a broken file is said now, not after the run
     folder = fresh_folder(out, "fuzz")
+    store = open_store(database, folder / EXAMPLES)
     with open_session(spec, device, python, offline) as session, Events(folder) as events:
         listed = support.expected(corpus, spec.name, session.launch.version, device)
         code = _run(
-            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python)
+            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python), store
         )
     sys.exit(code)
 
 
 def _against(
     left: EngineSpec, right: EngineSpec | None, against: str, target: str, contract: str, device: str,
-    python: Path | None, offline: bool, corpus: Path, out: Path | None, options: Options,
+    python: Path | None, offline: bool, corpus: Path, out: Path | None, options: Options, database: str | None,
 ) -> int:  # fmt: skip
     """The same campaign over pairs of targets; returns the exit code."""
     adapters = read_targets(left.name, target, contract)
@@ -98,6 +107,7 @@ def _against(
         )
     support.expected(corpus, left.name, left.version or "", device)
     folder = fresh_folder(out, "against")
+    store = open_store(database, folder / EXAMPLES)
     with contextlib.ExitStack() as stack:
         specs = [left] if right is None else [left, right]
         launches = [provisioned(spec, device, python if spec.own_python else None, offline) for spec in specs]
@@ -108,7 +118,9 @@ def _against(
         sides = Sides(sessions[0], sessions[-1], chosen)
         again = where_words(left, device, python)
         title = f"{_name(sessions[0])} against {_name(sessions[-1]) if right else against}"
-        return _run(sides, [p.adapter for p in chosen], options, events, [], listed, title, again, against=against)
+        return _run(
+            sides, [p.adapter for p in chosen], options, events, [], listed, title, again, store, against=against
+        )
 
 
 def _name(session: Session) -> str:
@@ -117,18 +129,21 @@ def _name(session: Session) -> str:
 
 def _run(
     session: Session | Sides, adapters: list[Adapter], options: Options, events: Events, known: list[Known],
-    listed: list[str], title: str, again: str, **values: Any,
+    listed: list[str], title: str, again: str, store: Store, **values: Any,
 ) -> int:  # fmt: skip
     """Run the campaign, print, write the last event and return the exit code."""
     bounds = {"seed": options.seed, "max_seconds": options.max_seconds, "max_examples": options.max_examples}
     bounds |= {"shard": str(options.shard)} if options.shard.count > 1 else {}
+    bounds |= {} if store.name == str(events.out / EXAMPLES) else {"database": store.name}
     run_started(events, session, "fuzz", **bounds, **values)
     with Display("fuzz") as display:
-        campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
+        campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c), store)
         with ending() as end:
             campaign.run()
     code = end.exit_code(_code(campaign, listed))
     _print(campaign, title, again)
+    if store.lost:
+        click.echo(f"the database {store.name} was lost during the run: {store.lost}", err=True)
     run_finished(events, code, end, seconds=round(campaign.elapsed_s, 2))
     return code
 
