@@ -7,7 +7,7 @@ shrunk with the same identity, checked against a sibling that agrees, and frozen
 
 A part of a campaign (see `shard`) is a pure function of (targets, seed, engine): the
 sequence of cases that a target is shown is fixed by the seed, and the budget decides
-how far it gets.
+how far it gets. What a database of earlier finds holds (see `database`) comes before it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe, taken_as_known
 from fuzz.corpus import make, write
+from fuzz.database import Store
 from fuzz.events import Events, EventsError
 from fuzz.executor import OUTSIDE_DOMAIN, judged, prepare
 from fuzz.frozen import ENGINE, CorpusError
@@ -32,7 +33,7 @@ from fuzz.presentation import Presentation
 from fuzz.shard import Shard
 from fuzz.shrink import MAX_SECONDS
 from fuzz.strategies.case import shown_case, without_device
-from fuzz.strategies.source import RandomSource, drawn_by_hypothesis
+from fuzz.strategies.source import RandomSource, SpanSource, drawn_by_hypothesis
 from fuzz.supervisor import Session
 from fuzz.verdict import Identity, Kind, Verdict
 from oracle import contracts
@@ -101,6 +102,7 @@ class TargetState:
     fits: bool = False
     hypothesis_runs: int = 0
     hypothesis_cases: int = 0
+    stored: int | None = None  # cases of the database that it was shown, None before its turn
     refused_in_a_row: int = 0
     batch: int = 1
     captured: int = 0  # cases that were shown through a graph
@@ -116,7 +118,7 @@ class TargetState:
     @property
     def drawn(self) -> int:
         """Cases drawn, without those that shrinking tried."""
-        return self.raw + self.hypothesis_cases
+        return self.raw + self.hypothesis_cases + (self.stored or 0)
 
     @property
     def has_no_graph(self) -> bool:
@@ -176,11 +178,12 @@ class Campaign:
         events: Events,
         known: list[Known] = (),  # type: ignore[assignment]
         on_progress: Callable[[Campaign], None] = lambda campaign: None,
+        store: Store | None = None,
     ):
         self.session, self.options, self.events, self.known = session, options, events, known
         adapters, self.seed = options.shard.share(adapters, options.seed)
         self.states = [TargetState(a) for a in adapters]
-        self.on_progress = on_progress
+        self.on_progress, self.store = on_progress, store
         self.slice_s = min(SLICE_S, options.max_seconds / (ROUNDS * max(len(adapters), 1)))
         self.began = time.monotonic()
 
@@ -223,12 +226,25 @@ class Campaign:
         return HYPOTHESIS_EXAMPLES + RAW_PER_HYPOTHESIS if most is None else most - state.drawn
 
     def _slice(self, state: TargetState) -> None:
-        if self._hypothesis_is_due(state):
+        if state.stored is None and self.store is not None:
+            self._earlier_finds(state)
+        elif self._hypothesis_is_due(state):
             self._hypothesis(state)
         else:
             self._sweep(state)
         if self._left(state) <= 0:
             state.done = True
+
+    def _earlier_finds(self, state: TargetState) -> None:
+        """Cases that led to finds of the contract, on whichever target and in whichever run. Each
+        target's first slice is this one, so that no find of this run is among them."""
+        build, state.stored = shown_case(state.adapter.contract, self.session.launch.device), 0
+        for choices in self.store.stored(state.adapter.contract):
+            if state.done or self._over() or self._left(state) <= 0:
+                return
+            source = SpanSource(choices)
+            state.stored += 1
+            self._one(state, *build(source), source.choices)
 
     def _sweep(self, state: TargetState) -> None:
         """Raw cases until the slice is over or it is Hypothesis's turn, in batches: while the worker
@@ -286,7 +302,6 @@ class Campaign:
         import hypothesis
         from hypothesis import HealthCheck, Phase
         from hypothesis.configuration import set_hypothesis_home_dir
-        from hypothesis.database import DirectoryBasedExampleDatabase
 
         # Without it Hypothesis leaves a folder where the user stands.
         set_hypothesis_home_dir(self.events.out / "examples")
@@ -295,8 +310,8 @@ class Campaign:
         @hypothesis.seed(f"{self.seed}:{state.adapter.id}:hypothesis:{state.hypothesis_runs}")
         @hypothesis.settings(
             max_examples=max(1, min(HYPOTHESIS_EXAMPLES, self._left(state))),
-            phases=(Phase.reuse, Phase.generate),
-            database=DirectoryBasedExampleDatabase(self.events.out / "examples"),
+            phases=(Phase.generate,),
+            database=None,  # it would keep what raises, and nothing does
             deadline=None,
             suppress_health_check=list(HealthCheck),
             verbosity=hypothesis.Verbosity.quiet,
@@ -399,6 +414,8 @@ class Campaign:
             state.verdicts[verdict.kind] -= 1
             state.verdicts[belief.kind] += 1
             self.events.rejudge(replace(verdict, kind=belief.kind, evidence=belief.verdict.evidence))
+        if known is None and self.store is not None:
+            self.store.save(state.adapter.contract, drawn.choices)
         frozen = None if belief.kind is Kind.FLAKY else self._frozen(state, belief, listed=known is not None)
         state.found[verdict.identity] = Found(verdict.identity, belief.verdict, belief, frozen, known)
         self.events.emit(

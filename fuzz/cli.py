@@ -24,6 +24,7 @@ from fuzz.commands.report import report
 from fuzz.commands.single import bench, replay, targets
 from fuzz.commands.sweep import sweep
 from fuzz.commands.triage import triage
+from fuzz.database import DatabaseError
 from fuzz.engines.spec import EngineError
 from fuzz.events import EventsError
 from fuzz.frozen import CorpusError
@@ -99,7 +100,7 @@ def _command() -> int:
     except EngineError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
-    except (AdapterError, CorpusError, EventsError, SessionError, InvalidCase) as error:
+    except (AdapterError, CorpusError, DatabaseError, EventsError, SessionError, InvalidCase) as error:
         click.echo(f"error: {error}", err=True)
         return EXIT_USAGE
     except SystemExit as end:

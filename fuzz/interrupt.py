@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,6 +38,21 @@ def heard() -> bool:
     return _heard
 
 
+@contextmanager
+def remembered() -> Iterator[None]:
+    """Inside, one that comes is remembered and raises nothing: what is being collected is not lost."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is _hear:
+            signal.signal(number, _remember)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is _hear:
+                signal.signal(number, _hear)
+
+
 def look() -> None:
     """Raise ``KeyboardInterrupt`` once one of them came."""
     if _heard:
@@ -43,9 +60,13 @@ def look() -> None:
 
 
 def _hear(signum: int, frame: Any) -> None:
+    _remember(signum, frame)
+    raise KeyboardInterrupt
+
+
+def _remember(signum: int, frame: Any) -> None:
     global _heard
     _heard = True
-    raise KeyboardInterrupt
 
 
 def _unraisable(what: Any) -> None:

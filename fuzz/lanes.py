@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -127,6 +128,10 @@ class Lanes(Generic[T]):
     def go(self, show: Callable[[list[int]], None]) -> list[T | Lost]:
         """Let the lanes work until all have ended; ``show`` gets the sums of what they tell. When the run
         is interrupted the lanes are told, and what they give back is still returned."""
+        with interrupt.remembered():
+            return self._go(show)
+
+    def _go(self, show: Callable[[list[int]], None]) -> list[T | Lost]:
         for part in range(self.parts):
             os.write(self._filled, _PART.pack(part))
         os.close(self._filled)
@@ -140,9 +145,8 @@ class Lanes(Generic[T]):
             if interrupt.heard() and patience == float("inf"):
                 patience = time.monotonic() + END_PATIENCE_S
                 self._interrupt()
-            with contextlib.suppress(KeyboardInterrupt):  # it is remembered; the lanes end first and are heard
-                connection.wait([p for _, p in self._running.values()], timeout=TICK_S)
-                show([sum(column) for column in zip(*self._counts, strict=True)])
+            connection.wait([p for _, p in self._running.values()], timeout=TICK_S)
+            show([sum(column) for column in zip(*self._counts, strict=True)])
             for number, (process, pipe) in list(self._running.items()):
                 if pipe.poll() or not process.is_alive():
                     results.append(self._hear(pipe, process, time.monotonic() + TICK_S))
@@ -188,6 +192,7 @@ class Lanes(Generic[T]):
     def _lane(self, number: int, device: str, events: Events, work: Callable[[Lane], T], pipe: Any, ours: Any) -> None:
         """The body of one lane's process."""
         _die_with_parent()
+        faulthandler.register(signal.SIGUSR1, all_threads=True)  # as of a worker that is silent
         os.setpgid(0, 0)  # Ctrl-C reaches the supervisor, which says it once to each lane
         ours.close()
         if self._filled >= 0:

@@ -43,6 +43,7 @@ from fuzz.commands.parts import counts
 from fuzz.commands.runs import Ending, compiled_words, counted, ending, run_finished, run_started
 from fuzz.commands.second_pass import second_pass
 from fuzz.commands.session import open_session, provisioned, started
+from fuzz.database import Store, open_store
 from fuzz.difference import BOTH_LEGAL
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
@@ -52,6 +53,8 @@ from fuzz.progress import Display
 from fuzz.supervisor import Launch, Session
 from fuzz.verdict import Identity, Kind, exit_code
 from oracle import contracts, explain
+
+EXAMPLES = "examples"  # the database of a run that is given none, in its folder
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,11 @@ class Done:
 @click.option(
     "--shard", type=ShardParam(), default="1/1", show_default=True, help="One part of a campaign that several run."
 )
+@click.option(
+    "--database",
+    metavar="DIR|URL",
+    help="Where finds are kept that later runs begin with: a folder or redis://HOST:PORT.  [default: OUT/examples]",
+)
 @click.option("--continue-on-failure", is_flag=True, help="Go on with a target after its first new divergence.")
 @click.option(
     "--against", metavar="SPEC|GLOB", help="Compare with another engine or release, or with other targets of this one."
@@ -82,7 +90,7 @@ class Done:
 @sanitize_option
 def fuzz(
     engine, target, contract, devices, python, bundle, offline, corpus, out, seed, max_time, max_examples,
-    shard, continue_on_failure, against, sanitize,
+    shard, database, continue_on_failure, against, sanitize,
 ) -> None:  # fmt: skip
     """Look for divergences on fresh inputs, shrink and freeze them.
 
@@ -102,29 +110,30 @@ def fuzz(
         if sanitize is not None:
             raise click.UsageError("--sanitize goes with one engine; replay the finds of --against under it")
         sides = read_sides(engine, against, python, bundle)
-        sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options))
+        sys.exit(_against(*sides, against, target, contract, device, python, offline, corpus, out, options, database))
     spec = read_engine(engine, python, bundle)
     adapters = read_targets(spec.name, target, contract)
     known = known_.load(corpus, spec.name)
     support.expected(corpus, spec.name, spec.version or "", device)  # a broken file is said now, not after the run
     folder = fresh_folder(out, "fuzz")
+    store = open_store(database, folder / EXAMPLES)
     if len(devices) > 1:
         launch = provisioned(spec, device, python, offline)
         listed = support.expected(corpus, spec.name, launch.version, device)
         again = engine_words(spec, device, python)
-        sys.exit(_on_several(launch, devices, adapters, options, folder, known, listed, again))
+        sys.exit(_on_several(launch, devices, adapters, options, folder, known, listed, again, store))
     with open_session(spec, device, python, offline) as session, Events(folder) as events:
         listed = support.expected(corpus, spec.name, session.launch.version, device)
         code = _run(
             session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python),
-            sanitize,
+            store, sanitize,
         )  # fmt: skip
     sys.exit(code)
 
 
 def _against(
     left: EngineSpec, right: EngineSpec | None, against: str, target: str, contract: str, device: str,
-    python: Path | None, offline: bool, corpus: Path, out: Path | None, options: Options,
+    python: Path | None, offline: bool, corpus: Path, out: Path | None, options: Options, database: str | None,
 ) -> int:  # fmt: skip
     """The same campaign over pairs of targets; returns the exit code."""
     adapters = read_targets(left.name, target, contract)
@@ -137,6 +146,7 @@ def _against(
         )
     support.expected(corpus, left.name, left.version or "", device)
     folder = fresh_folder(out, "against")
+    store = open_store(database, folder / EXAMPLES)
     with contextlib.ExitStack() as stack:
         specs = [left] if right is None else [left, right]
         launches = [provisioned(spec, device, python if spec.own_python else None, offline) for spec in specs]
@@ -147,7 +157,9 @@ def _against(
         sides = Sides(sessions[0], sessions[-1], chosen)
         again = where_words(left, device, python)
         title = f"{_name(sessions[0])} against {_name(sessions[-1]) if right else against}"
-        return _run(sides, [p.adapter for p in chosen], options, events, [], listed, title, again, against=against)
+        return _run(
+            sides, [p.adapter for p in chosen], options, events, [], listed, title, again, store, against=against
+        )
 
 
 def _name(session: Session) -> str:
@@ -156,13 +168,13 @@ def _name(session: Session) -> str:
 
 def _run(
     session: Session | Sides, adapters: list[Adapter], options: Options, events: Events, known: list[Known],
-    listed: list[str], title: str, again: str, sanitize: str | None = None, **values: Any,
+    listed: list[str], title: str, again: str, store: Store, sanitize: str | None = None, **values: Any,
 ) -> int:  # fmt: skip
     """Run the campaign, print, write the last event and return the exit code."""
     values |= {"sanitize": sanitize} if sanitize else {}
-    run_started(events, session, "fuzz", **_bounds(options), **values)
+    run_started(events, session, "fuzz", **_bounds(options, store, events), **values)
     with Display("fuzz") as display:
-        campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c))
+        campaign = Campaign(session, adapters, options, events, known, lambda c: _show(display, c), store)
         with ending() as end:
             campaign.run()
     said: dict[Identity, list[str]] = {}
@@ -170,20 +182,20 @@ def _run(
         with ending() as end:
             second_pass(session, sanitize, [f for f in _finds(campaign.states) if f.known is None], said, events)
     done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s)
-    return _finish(done, events, end, listed, title, again, said)
+    return _finish(done, events, end, listed, title, again, store, said)
 
 
 def _on_several(
     launch: Launch, devices: Sequence[str], adapters: list[Adapter], options: Options, folder: Path,
-    known: list[Known], listed: list[str], again: str,
+    known: list[Known], listed: list[str], again: str, store: Store,
 ) -> int:  # fmt: skip
     """The campaign on several devices at once; returns the exit code."""
     split = parts.split(adapters, options, len(devices))
     with Events(folder) as events, Lanes(launch, devices, len(split)) as lanes:
         with Display(f"{launch.engine}=={launch.version}") as display:
             display.show(f"importing the engine on {counted(len(devices), 'device')}", None, stage=True)
-            lanes.start(events, lambda lane: parts.work(lane, adapters, split, options, known))
-        run_started(events, lanes.session, "fuzz", **_bounds(options))
+            lanes.start(events, lambda lane: parts.work(lane, adapters, split, options, known, store))
+        run_started(events, lanes.session, "fuzz", **_bounds(options, store, events))
         began = time.monotonic()
         with Display("fuzz") as display, ending() as end:
             results = lanes.go(
@@ -196,21 +208,24 @@ def _on_several(
         for state in states:
             emit_target(events, state)
         done = Done(states, lanes.session.launch, ready["places"], options, time.monotonic() - began)
-        return _finish(done, events, end, listed, f"{launch.engine}=={launch.version}", again)
+        return _finish(done, events, end, listed, f"{launch.engine}=={launch.version}", again, store)
 
 
-def _bounds(options: Options) -> dict[str, Any]:
+def _bounds(options: Options, store: Store, events: Events) -> dict[str, Any]:
     bounds = {"seed": options.seed, "max_seconds": options.max_seconds, "max_examples": options.max_examples}
-    return bounds | ({"shard": str(options.shard)} if options.shard.count > 1 else {})
+    bounds |= {"shard": str(options.shard)} if options.shard.count > 1 else {}
+    return bounds | ({} if store.name == str(events.out / EXAMPLES) else {"database": store.name})
 
 
 def _finish(
-    done: Done, events: Events, end: Ending, listed: list[str], title: str, again: str,
+    done: Done, events: Events, end: Ending, listed: list[str], title: str, again: str, store: Store,
     said: Mapping[Identity, list[str]] = MappingProxyType({}),
 ) -> int:  # fmt: skip
     """Print, write the last event and return the exit code."""
     code = end.exit_code(_code(done.states, listed))
     _print(done, title, again, said)
+    if store.lost:
+        click.echo(f"the database {store.name} was lost during the run: {store.lost}", err=True)
     run_finished(events, code, end, seconds=round(done.seconds, 2))
     return code
 

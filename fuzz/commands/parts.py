@@ -16,6 +16,7 @@ from functools import partial
 from fuzz.adapter import Adapter
 from fuzz.campaign import Campaign, Options, TargetState
 from fuzz.commands.runs import Ending, ending
+from fuzz.database import Store
 from fuzz.known import Known
 from fuzz.lanes import Lane, Lost
 from fuzz.shard import Shard
@@ -44,7 +45,9 @@ def split(adapters: Sequence[Adapter], options: Options, lanes: int) -> list[Opt
     return [replace(options, seed=seed, max_examples=s.examples(len(own), most), shard=s) for s in shards]
 
 
-def work(lane: Lane, adapters: Sequence[Adapter], parts: list[Options], options: Options, known: list[Known]) -> Worked:
+def work(
+    lane: Lane, adapters: Sequence[Adapter], parts: list[Options], options: Options, known: list[Known], store: Store
+) -> Worked:
     """Take part after part until none is left or the budget is spent."""
     own, _ = options.shard.share(adapters, options.seed)
     began, states = time.monotonic(), {}
@@ -58,7 +61,7 @@ def work(lane: Lane, adapters: Sequence[Adapter], parts: list[Options], options:
             fair_s = left_s if options.max_examples is None else left_s * min(1.0, lane.lanes / waiting)
             campaign = Campaign(
                 lane.session, own, replace(parts[part], max_seconds=fair_s), lane.events, known,
-                partial(_tell, lane, dict(states)),
+                partial(_tell, lane, dict(states)), store,
             )  # fmt: skip
             try:
                 campaign.run(whole=False)

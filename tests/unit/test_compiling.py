@@ -135,7 +135,7 @@ class Compiles(Session):
     """A session each of whose answers took half a second of compilation."""
 
     def stream(self, requests, deadline_s=None):
-        return (answer | {"compile_s": 0.5} for answer in super(Compiles, self).stream(requests, deadline_s))
+        return (answer | {"compile_s": 0.5} for answer in super().stream(requests, deadline_s))
 
 
 def test_a_campaign_and_its_events_say_how_long_was_compiled(tmp_path):

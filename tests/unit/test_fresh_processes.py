@@ -37,7 +37,7 @@ def investigated(session: Session):
     choices = _choices_for(1001, REQUESTS)
     case, _ = shown_case(CONTRACT.name)(ReplaySource(choices))
     assert [r.pre for r in case.requests] == [1001] * REQUESTS
-    return believe(session, adapter(), choices, DIES, lambda c, h, m: execute(session, adapter(), c, h), SHRINK_S)
+    return believe(session, adapter(), choices, DIES, lambda c, h: execute(session, adapter(), c, h), SHRINK_S)
 
 
 def test_the_most_allowed_is_a_bound_only_where_a_process_costs_an_import(session, monkeypatch):

