@@ -125,14 +125,18 @@ class Engine:
 
 
 def location(found: Any) -> str | None:
-    """``package/module.py:line`` of a function, method or Triton kernel; a module has none."""
+    """``package/module.py:line`` of a function, method or Triton kernel; a module has none. Raises
+    Unsupported for a stand-in that imports what it stands for only now, and cannot."""
     if inspect.ismodule(found):
         return None
-    function = inspect.unwrap(getattr(found, "fn", found))
-    code = getattr(function, "__code__", None)
+    try:
+        function = inspect.unwrap(getattr(found, "fn", found))
+        code, module = getattr(function, "__code__", None), getattr(function, "__module__", "")
+    except Exception as error:  # an import may fail in any way; the reason is the report
+        raise Unsupported(f"symbol: {type(error).__name__}: {str(error)[:300]}") from error
     if code is None:
         return None
-    package = getattr(function, "__module__", "").partition(".")[0]
+    package = module.partition(".")[0]
     _, marker, rest = code.co_filename.rpartition(f"/{package}/")
     return f"{package}/{rest}:{code.co_firstlineno}" if marker else None
 

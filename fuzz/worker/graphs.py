@@ -26,7 +26,7 @@ from fuzz.worker.streams import aside
 PLAIN, CAPTURE, REPLAY = "plain", "capture", "replay"
 # Only calls of this thread may spoil a capture: nothing else of a worker belongs to it. What
 # is thrown away need not even be a graph that an engine could have.
-STRICT, LENIENT = "thread_local", "relaxed"
+STRICT, LENIENT = "relaxed", "relaxed"
 EMPTY = "CUDA Graph is empty"  # part of what torch warns of
 
 

@@ -45,3 +45,12 @@ def test_a_module_is_a_symbol_that_has_no_line(package):
 
     package.__getattr__ = refuse
     assert resolve("late_package:") is package and location(package) is None
+
+
+def test_a_stand_in_that_imports_only_when_it_is_looked_at_is_unsupported():
+    class StandIn:
+        def __getattr__(self, name: str):
+            raise ModuleNotFoundError("No module named 'flashinfer'")
+
+    with pytest.raises(Unsupported, match="ModuleNotFoundError: No module named 'flashinfer'"):
+        location(StandIn())
