@@ -12,22 +12,17 @@ how far it gets. What a database of earlier finds holds (see `database`) comes b
 
 from __future__ import annotations
 
-import contextlib
-import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuzz.adapter import Adapter
 from fuzz.believe import Belief, believe, taken_as_known
-from fuzz.corpus import make, write
 from fuzz.database import Store
-from fuzz.events import Events, EventsError
+from fuzz.events import Events
 from fuzz.executor import OUTSIDE_DOMAIN, judged, prepare
-from fuzz.frozen import ENGINE, CorpusError
+from fuzz.freeze import freeze
 from fuzz.known import Known
 from fuzz.presentation import Presentation
 from fuzz.shard import Shard
@@ -35,19 +30,16 @@ from fuzz.shrink import MAX_SECONDS
 from fuzz.strategies.case import shown_case, without_device
 from fuzz.strategies.source import RandomSource, SpanSource, drawn_by_hypothesis
 from fuzz.supervisor import Session
+from fuzz.target_state import RAW_PER_HYPOTHESIS, Drawn, Found, TargetState, emit_target
 from fuzz.verdict import Identity, Kind, Verdict
-from oracle import contracts
 
 SLICE_S = 0.5  # of a raw sweep, before the next target has its turn
 ROUNDS = 4  # a budget is enough for: where targets are many, slices are shorter, so that each has its turn
-RAW_PER_HYPOTHESIS = 60  # raw cases between two runs in which Hypothesis looks for structure
 HYPOTHESIS_EXAMPLES = 25
 MAX_BATCH = 32  # cases sent in one message
 BATCH_S = 0.1  # a batch takes at most about this, so that slices and budgets stay what they say
-MAX_SLUG = 80  # characters, as the schema of a frozen case asks
 LEAST_SHRINK_S = 5.0  # a find gets this much, whatever is left of the budget
 STOP_AFTER_REFUSALS = 300  # consecutive cases that a target was asked and refused
-STOP_AFTER_UNCAPTURED = 3  # times that a target was not taken through a graph: then it is not tried again
 STOP_AFTER_OUTSIDE = 10_000  # consecutive draws outside a target's domain: they are not even sent
 
 
@@ -64,107 +56,9 @@ class Options:
     structure: bool = True
 
 
-@dataclass
-class Drawn:
-    """A case that can be sent: how it is shown, the choices that lead to it, its request. ``number`` is its number
-    in the journal; ``past``, of a red one, what its worker was sent before."""
-
-    case: Any
-    how: Presentation
-    choices: list[int]
-    request: dict[str, Any]
-    number: int = 0
-    past: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A believed divergence, shrunk and frozen."""
-
-    identity: Identity
-    verdict: Verdict
-    belief: Belief
-    frozen: Path | None
-    known: Known | None
-
-
-@dataclass
-class TargetState:
-    """What a target was shown and how it did."""
-
-    adapter: Adapter
-    verdicts: Counter[Kind] = field(default_factory=Counter)
-    behaviours: Counter[str] = field(default_factory=Counter)
-    found: dict[Identity, Found] = field(default_factory=dict)
-    seen: dict[Identity, Verdict] = field(default_factory=dict)
-    raw: int = 0
-    sought: int = 0  # of the raw cases, those that lay outside the domain before the first that did not
-    fits: bool = False
-    hypothesis_runs: int = 0
-    hypothesis_cases: int = 0
-    stored: int | None = None  # cases of the database that it was shown, None before its turn
-    refused_in_a_row: int = 0
-    batch: int = 1
-    captured: int = 0  # cases that were shown through a graph
-    uncaptured: Counter[str] = field(default_factory=Counter)  # why the worker had no graph of others
-    flags: Counter[str] = field(default_factory=Counter)
-    first_claim: dict[str, str] = field(default_factory=dict)  # by flag
-    production_s: float = 0.0
-    worker_s: float = 0.0
-    compile_s: float = 0.0
-    done: bool = False
-    reason: str | None = None
-
-    @property
-    def drawn(self) -> int:
-        """Cases drawn, without those that shrinking tried."""
-        return self.raw + self.hypothesis_cases + (self.stored or 0)
-
-    @property
-    def has_no_graph(self) -> bool:
-        return not self.captured and self.uncaptured.total() >= STOP_AFTER_UNCAPTURED
-
-    @property
-    def hypothesis_is_due(self) -> bool:
-        return self.raw - self.sought >= (self.hypothesis_runs + 1) * RAW_PER_HYPOTHESIS
-
-    @property
-    def executed(self) -> int:
-        return sum(n for k, n in self.verdicts.items() if k not in (Kind.UNSUPPORTED, Kind.INVALID_CASE))
-
-    def add(self, other: TargetState) -> None:
-        """Count in what another part of the campaign showed the same target."""
-        for name in ("verdicts", "behaviours", "flags"):
-            getattr(self, name).update(getattr(other, name))
-        for name in ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "production_s", "worker_s", "compile_s"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("found", "seen", "first_claim"):
-            setattr(self, name, getattr(other, name) | getattr(self, name))
-        self.done, self.reason = self.done or other.done, self.reason or other.reason
-
-
 def _of_the_graph(how: Presentation, verdict: Verdict) -> bool:
     """Whether a target refused a graph. It says nothing about the target, which is asked without."""
     return how.graph and verdict.kind is Kind.UNSUPPORTED and not verdict.evidence["reason"].startswith(OUTSIDE_DOMAIN)
-
-
-def emit_target(events: Events, state: TargetState) -> None:
-    """Write down what a target was shown."""
-    contract = contracts.get(state.adapter.contract)
-    with contextlib.suppress(EventsError):  # a full disk was reported already
-        events.emit(
-            "target",
-            target=state.adapter.id,
-            contract=contract.name,
-            executed=state.executed,
-            verdicts={str(k): n for k, n in state.verdicts.items()},
-            behaviours=dict(state.behaviours),
-            not_reached=sorted(set(contract.behaviours) - set(state.behaviours)),
-            production_s=round(state.production_s, 3),
-            compile_s=round(state.compile_s, 3),
-            reason=state.reason,
-            **({"no_graph": dict(state.uncaptured)} if state.uncaptured else {}),
-        )
 
 
 class Campaign:
@@ -416,7 +310,11 @@ class Campaign:
             self.events.rejudge(replace(verdict, kind=belief.kind, evidence=belief.verdict.evidence))
         if known is None and self.store is not None:
             self.store.save(state.adapter.contract, drawn.choices)
-        frozen = None if belief.kind is Kind.FLAKY else self._frozen(state, belief, listed=known is not None)
+        frozen = (
+            None
+            if belief.kind is Kind.FLAKY
+            else freeze(self.session, self.seed, state.adapter, belief, self.events.out, listed=known is not None)
+        )
         state.found[verdict.identity] = Found(verdict.identity, belief.verdict, belief, frozen, known)
         self.events.emit(
             "found", target=state.adapter.id, contract=state.adapter.contract, verdict=str(belief.kind),
@@ -439,41 +337,3 @@ class Campaign:
             self.session, state.adapter, drawn.choices, verdict.identity,
             lambda c, h: self._execute(state, c, h), min(MAX_SECONDS, max(LEAST_SHRINK_S, left)), drawn.past,
         )  # fmt: skip
-
-    def _frozen(self, state: TargetState, belief: Belief, listed: bool) -> Path | None:
-        """The file of a find. A listed one is frozen as it was drawn, so that a report
-        can show it; one too large for a file is still reported."""
-        if not listed:
-            return self._freeze(state, belief, {})
-        try:
-            return self._freeze(state, belief, {"listed": "as it was drawn, not shrunk"})
-        except CorpusError:
-            return None
-
-    def _freeze(self, state: TargetState, belief: Belief, more: dict[str, str]) -> Path:
-        # Of two sides that were compared, the file names the one that the reference does
-        # not take: there a replay fails.
-        launch = self.session.launch
-        where = {"engine": f"{launch.engine}=={launch.version}", "target": state.adapter.id}
-        where |= belief.verdict.evidence.get("blamed", {})
-        if not re.match(ENGINE, where["engine"]):
-            del where["engine"]  # a checkout: a file must not make a replay run code from a path
-        provenance = {
-            **where,
-            "device": self.session.ready.get("device", "cpu"),
-            "date": time.strftime("%Y-%m-%d"),
-            "seed": self.seed,
-            "identity": str(belief.verdict.identity),
-            **more,
-        }
-        # The symbol is in it, so that two targets that share a case keep a file each.
-        words = f"{state.adapter.module} {state.adapter.symbol} {belief.verdict.identity.kind}".lower()
-        frozen = make(
-            state.adapter.contract,
-            belief.case,
-            slug="-".join(re.findall("[a-z0-9]+", words))[:MAX_SLUG].strip("-"),
-            reason=belief.words,
-            provenance=provenance,
-            presentation=belief.how,
-        )
-        return write(frozen, self.events.out / "found")

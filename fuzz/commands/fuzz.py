@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,9 +18,9 @@ from fuzz import interrupt, support
 from fuzz import known as known_
 from fuzz.adapter import Adapter, select
 from fuzz.against import Sides, matching, pairs
-from fuzz.believe import words_for
-from fuzz.campaign import Campaign, Found, Options, TargetState, emit_target
+from fuzz.campaign import Campaign, Options
 from fuzz.commands import parts
+from fuzz.commands.fuzz_words import Done, finds, show
 from fuzz.commands.options import (
     Duration,
     ShardParam,
@@ -40,32 +39,20 @@ from fuzz.commands.options import (
     where_words,
 )
 from fuzz.commands.parts import counts
-from fuzz.commands.runs import Ending, compiled_words, counted, ending, run_finished, run_started
+from fuzz.commands.runs import Ending, counted, ending, run_finished, run_started
 from fuzz.commands.second_pass import second_pass
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.database import Store, open_store
-from fuzz.difference import BOTH_LEGAL
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
 from fuzz.known import Known
 from fuzz.lanes import Lanes
 from fuzz.progress import Display
 from fuzz.supervisor import Launch, Session
+from fuzz.target_state import TargetState, emit_target
 from fuzz.verdict import Identity, Kind, exit_code
-from oracle import contracts, explain
 
 EXAMPLES = "examples"  # the database of a run that is given none, in its folder
-
-
-@dataclass(frozen=True)
-class Done:
-    """A campaign that ended: what each target was shown, under which bounds, where, in how long."""
-
-    states: list[TargetState]
-    launch: Launch
-    places: dict[str, str | None]
-    options: Options
-    seconds: float
 
 
 @click.command()
@@ -180,7 +167,7 @@ def _run(
     said: dict[Identity, list[str]] = {}
     if sanitize and not end.reason:
         with ending() as end:
-            second_pass(session, sanitize, [f for f in _finds(campaign.states) if f.known is None], said, events)
+            second_pass(session, sanitize, [f for f in finds(campaign.states) if f.known is None], said, events)
     done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s)
     return _finish(done, events, end, listed, title, again, store, said)
 
@@ -223,7 +210,7 @@ def _finish(
 ) -> int:  # fmt: skip
     """Print, write the last event and return the exit code."""
     code = end.exit_code(_code(done.states, listed))
-    _print(done, title, again, said)
+    show(done, title, again, said)
     if store.lost:
         click.echo(f"the database {store.name} was lost during the run: {store.lost}", err=True)
     run_finished(events, code, end, seconds=round(done.seconds, 2))
@@ -250,7 +237,7 @@ def _code(states: list[TargetState], listed: list[str]) -> int:
     verdicts: Counter[Kind] = Counter()
     for state in states:
         verdicts.update(state.verdicts)
-    unknown = sum(1 for f in _finds(states) if f.known is None and f.belief.kind is not Kind.ORACLE_SUSPECT)
+    unknown = sum(1 for f in finds(states) if f.known is None and f.belief.kind is not Kind.ORACLE_SUSPECT)
     unknown += sum(len(s.seen.keys() - s.found.keys()) for s in states)
     chosen = {s.adapter.id: s for s in states}
     did_not_run = [t for t in listed if t in chosen and not chosen[t].executed]
@@ -259,70 +246,3 @@ def _code(states: list[TargetState], listed: list[str]) -> int:
     for name in did_not_run:
         click.echo(f"inconclusive: {name} is listed in support.toml but executed nothing", err=True)
     return exit_code(verdicts, unknown, did_not_run)
-
-
-def _not_executed(state: TargetState) -> str:
-    if state.reason:
-        return f"UNSUPPORTED: {state.reason}"
-    drawn = (
-        f"none of {counted(state.sought, 'draw')} lay in its domain"
-        if state.sought
-        else "the run ended before its turn"
-    )
-    return f"not reached: {drawn}"
-
-
-def _finds(states: list[TargetState]) -> list[Found]:
-    return [f for s in states for f in s.found.values()]
-
-
-def _print(done: Done, title: str, again: str, said: Mapping[Identity, list[str]]) -> None:
-    """The table of targets and each find in words; ``again`` are the options of a
-    replay, ``said`` what a sanitizer says of the finds."""
-    launch, options, seconds = done.launch, done.options, done.seconds
-    width = max(len(s.adapter.id) for s in done.states)
-    part = f", part {options.shard}" if options.shard.count > 1 else ""
-    compiled = compiled_words(sum(s.compile_s for s in done.states))
-    click.echo(f"\n{title} on {launch.device}, seed {options.seed}{part}, {seconds:.0f} s{compiled}")
-    for s in done.states:
-        total = len(contracts.get(s.adapter.contract).behaviours)
-        if not s.executed:
-            click.echo(f"{s.adapter.id:<{width}}  {_not_executed(s)}")
-            continue
-        red = sum(n for k, n in s.verdicts.items() if k is not Kind.AGREE and k is not Kind.UNSUPPORTED)
-        note = f"  {red} not agreeing" if red else ""
-        note += f"  {s.flags[BOTH_LEGAL]} differ, both legal" if s.flags[BOTH_LEGAL] else ""
-        note += f"  stopped: {s.reason}" if s.reason else ""
-        note += f"  no graph: {s.uncaptured.most_common(1)[0][0]}" if s.has_no_graph else ""
-        click.echo(f"{s.adapter.id:<{width}}  {s.executed:>6} cases  {len(s.behaviours):>2}/{total} behaviours{note}")
-    for s in done.states:
-        if s.flags[BOTH_LEGAL]:
-            click.echo(
-                f"\nnot red, both legal: {s.adapter.id}, {s.flags[BOTH_LEGAL]} cases\n  {s.first_claim[BOTH_LEGAL]}"
-            )
-    for found in _finds(done.states):
-        _print_find(found, again, done.places)
-        for words in said.get(found.identity, []):
-            click.echo(f"  sanitizer: {words}")
-    for s in done.states:
-        for identity in s.seen.keys() - s.found.keys():
-            click.echo(f"\nseen, not investigated: {identity}\n  {words_for(s.seen[identity])}")
-
-
-def _print_find(found: Found, again: str, places: dict[str, str | None]) -> None:
-    title = "KNOWN " if found.known else ""
-    click.echo(f"\n{title}{found.belief.kind}: {found.identity}")
-    click.echo(f"  {found.belief.words}")
-    if found.known is not None:
-        click.echo(f"  line:      {found.known.line}")
-        click.echo(f"  reachable: {found.known.reachable}")
-        return
-    shown = ", ".join(found.belief.how.names())
-    click.echo(f"  case:    {explain.compact(found.belief.case)}" + (f" shown {shown}" if shown else ""))
-    if places.get(found.identity.target):
-        click.echo(f"  called:  {places[found.identity.target]}")
-    click.echo(f"  repeats: in {found.belief.rate}; shrunk with {found.belief.shrink_words}")
-    if found.belief.sibling is not None:
-        click.echo(f"  sibling: agrees with {found.belief.sibling_words}")
-    if found.frozen:
-        click.echo(f"  again:   specoracle replay {found.frozen} {again}".rstrip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,8 @@ from fuzz import agreement, support
 from fuzz import corpus as corpus_
 from fuzz import known as known_
 from fuzz.adapter import Adapter, select
-from fuzz.believe import words_for
 from fuzz.commands import gate_lanes
+from fuzz.commands.gate_words import show, show_counts, show_notes
 from fuzz.commands.options import (
     check_sanitize,
     corpus_option,
@@ -34,7 +34,6 @@ from fuzz.commands.options import (
 )
 from fuzz.commands.runs import (
     Ending,
-    compiled_words,
     counted,
     ending,
     engine_started,
@@ -46,18 +45,15 @@ from fuzz.commands.session import provisioned, started
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events, EventsError
 from fuzz.frozen import FrozenCase
-from fuzz.gate import PRESENTATIONS, GateResult, asked_as, doubt_reference
+from fuzz.gate import PRESENTATIONS, GateResult, doubt_reference
 from fuzz.gate import gate as run_gate
 from fuzz.known import Known
 from fuzz.presentation import ON_DEVICE
 from fuzz.progress import Display
-from fuzz.sanitize import lines as sanitizer_lines
 from fuzz.supervisor import Launch, Session
 from fuzz.verdict import exit_code, worst_exit
 
 TABLE = "agreement.csv"
-MAX_REASONS = 12  # why pairs were not shown in a presentation that was asked for
-MAX_NOTES = 5  # of a sanitizer, printed
 Cases = list[tuple[Path, FrozenCase]]
 
 
@@ -259,12 +255,12 @@ def _finish(parts: list[Part], events: Events, device: str, python: Path | None)
         if len(parts) > 1:
             click.echo(f"== {part.label}" + ("" if part.adapters else ": no target matches"))
         again = engine_words(part.spec, device, python) + (f" --sanitize {part.sanitize}" if part.sanitize else "")
-        _print(part.result, part.absent, paths, part.places, again)
-        _print_notes(part.notes)
+        show(part.result, part.absent, paths, part.places, again)
+        show_notes(part.notes)
         for why, entry in part.stale:
             until = f" since {entry.expires}" if why == "expired" else ""
             click.echo(f"known but {'expired' if until else 'no longer fires'}{until}: {entry.identity}")
-        _print_counts(part.result, part.label, len(part.cases))
+        show_counts(part.result, part.label, len(part.cases))
     names = {f.name: None for part in parts for _, f in part.cases}
     stopped = [p.label for p in parts if p.end is None or p.end.reason]
     rows = agreement.table([a for p in parts for a in p.result.answers], names, [p.label for p in parts], stopped)
@@ -283,64 +279,3 @@ def _counts(parts: list[Part]) -> dict[str, Any]:
         return {str(k): n for k, n in part.result.verdicts.items() if n}
 
     return {"verdicts": of(parts[0])} if len(parts) == 1 else {"verdicts_by_engine": {p.label: of(p) for p in parts}}
-
-
-def _print(
-    result: GateResult, absent: list[str], paths: dict[str, Path], places: dict[str, str | None], again: str
-) -> None:
-    """What the gate saw, the red first; ``again`` are the options of a replay."""
-    for identity, hits in result.red.items():
-        name, verdict = hits[0]
-        click.echo(f"{verdict.kind}: {identity}")
-        click.echo("\n".join(f"  {line}" for line in (words_for(verdict), *sanitizer_lines(verdict))))
-        if places.get(identity.target):
-            click.echo(f"  called: {places[identity.target]}")
-        click.echo(f"  again:  {_again(name, paths, again)} --target '{identity.target}'")
-        click.echo(f"  frozen cases that show it: {_cases(n for n, _ in hits)}")
-    for name, verdict in result.suspects:
-        reason = verdict.evidence.get("reason") or verdict.evidence.get("message")
-        click.echo(f"{verdict.kind}: {verdict.target} on {name}: {reason}")
-    for identity, names in result.known_red.items():
-        click.echo(f"known: {identity} (frozen cases that show it: {_cases(names)})")
-    for target in absent:
-        click.echo(f"inconclusive: {target} is listed in support.toml but did not run: {result.reasons.get(target)}")
-
-
-def _again(label: str, paths: dict[str, Path], again: str) -> str:
-    """The command that shows a hit again: what was asked for more is not in the file."""
-    name, more = asked_as(label)
-    return (
-        f"specoracle gate --corpus {paths[name]} --present {more} {again}"
-        if more
-        else f"specoracle replay {paths[name]} {again}"
-    )
-
-
-def _cases(labels: Iterable[str]) -> int:
-    return len({asked_as(label)[0] for label in labels})
-
-
-def _print_notes(notes: Counter[str]) -> None:
-    """What a sanitizer said of kernels that are not the engine's, or only warned of."""
-    for words, number in notes.most_common(MAX_NOTES):
-        click.echo(f"not red: {words}, in {counted(number, 'case')}")
-    if len(notes) > MAX_NOTES:
-        click.echo(f"not red: {len(notes) - MAX_NOTES} more of these; see the events")
-
-
-def _print_counts(result: GateResult, engine: str, cases: int) -> None:
-    listed = Counter(a.verdict.kind for a in result.answers if a.listed)
-    counts = ", ".join(f"{n} {k}{_listed(listed[k], n)}" for k, n in sorted(result.verdicts.items()) if n)
-    for (more, reason), n in result.not_shown.most_common(MAX_REASONS):
-        click.echo(f"not shown as {more}: {counted(n, 'pair')} of case and target: {reason}")
-    if len(result.not_shown) > MAX_REASONS:
-        click.echo(f"not shown for {len(result.not_shown) - MAX_REASONS} more reasons; see events.ndjson")
-    compiled = compiled_words(result.compile_s)
-    click.echo(
-        f"{engine}: {counted(cases, 'frozen case')}, {counted(len(result.executed), 'target')}: {counts}{compiled}"
-    )
-
-
-def _listed(listed: int, number: int) -> str:
-    """Why a divergence that is counted may leave the gate green."""
-    return "" if not listed else " (all listed)" if listed == number else f" ({listed} listed)"

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fuzz.adapter import Adapter
-from fuzz.campaign import Campaign, Options, TargetState
+from fuzz.campaign import Campaign, Options
 from fuzz.commands.runs import Ending, ending
 from fuzz.database import Store
 from fuzz.known import Known
 from fuzz.lanes import Lane, Lost
 from fuzz.shard import Shard
+from fuzz.target_state import TargetState
 
 PARTS_A_LANE = 8  # of a fixed campaign: the last one to end is then a small share of a lane's work
 

@@ -8,12 +8,12 @@ the kernels stayed inside their memory and only the values are wrong.
 from __future__ import annotations
 
 from fuzz.adapter import load
-from fuzz.campaign import Found
 from fuzz.commands.session import started
 from fuzz.events import Events
 from fuzz.executor import execute
 from fuzz.sanitize import FIELD
 from fuzz.supervisor import Session
+from fuzz.target_state import Found
 from fuzz.verdict import Identity
 
 NOTHING = "nothing to report"

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fuzz import adapter as adapters
-from fuzz.campaign import MAX_BATCH, STOP_AFTER_UNCAPTURED, Campaign, Options
+from fuzz.campaign import MAX_BATCH, Campaign, Options
 from fuzz.cli import cli
 from fuzz.commands import gate as command
 from fuzz.corpus import make
@@ -24,6 +24,7 @@ from fuzz.gate import GateResult, gate
 from fuzz.presentation import NoOtherBatch, Presentation, other_batch, present
 from fuzz.strategies.case import IN_GRAPH, ON_STREAM, shown_case, without_device
 from fuzz.strategies.source import RandomSource, ReplaySource
+from fuzz.target_state import STOP_AFTER_UNCAPTURED
 from fuzz.verdict import Kind
 from oracle.commit.checkpoint_steps import CONTRACT, Request
 from tests.conftest import fake_launch
