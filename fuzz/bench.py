@@ -40,7 +40,7 @@ def bench(session: Session, adapters: list[Adapter], cases: int, say: Callable[[
 
 def measure(session: Session, adapter: Adapter, cases: int) -> tuple[float, float, float, float] | None:
     """Cases per second, production share, adapter share, harness ms a case."""
-    options = Options(max_seconds=MAX_SECONDS, max_examples=cases, structure=False, continue_on_failure=True)
+    options = Options(max_seconds=MAX_SECONDS, max_examples=cases, bare=True)
     with tempfile.TemporaryDirectory(prefix="specoracle-bench-") as folder, Events(Path(folder)) as events:
         campaign = Campaign(session, [adapter], options, events)
         campaign.run()

@@ -24,7 +24,7 @@ from fuzz.events import Events
 from fuzz.executor import OUTSIDE_DOMAIN, judged, prepare
 from fuzz.freeze import freeze
 from fuzz.known import Known
-from fuzz.presentation import Presentation
+from fuzz.presentation import PLAIN, Presentation
 from fuzz.shard import Shard
 from fuzz.shrink import MAX_SECONDS
 from fuzz.strategies.case import shown_case, without_device
@@ -46,14 +46,15 @@ STOP_AFTER_OUTSIDE = 10_000  # consecutive draws outside a target's domain: they
 @dataclass(frozen=True)
 class Options:
     """What bounds a campaign. ``max_examples`` is per target; targets and seed are those of
-    the whole of which this is the ``shard``. Without ``structure`` Hypothesis has no part in it."""
+    the whole of which this is the ``shard``. ``bare``: raw cases alone, shown plainly, and nothing
+    is investigated; for a benchmark."""
 
     seed: int = 0
     max_seconds: float = 60.0
     max_examples: int | None = None
     continue_on_failure: bool = False
     shard: Shard = Shard()
-    structure: bool = True
+    bare: bool = False
 
 
 def _of_the_graph(how: Presentation, verdict: Verdict) -> bool:
@@ -112,7 +113,7 @@ class Campaign:
         return self.elapsed_s >= self.options.max_seconds
 
     def _hypothesis_is_due(self, state: TargetState) -> bool:
-        return self.options.structure and state.hypothesis_is_due
+        return not self.options.bare and state.hypothesis_is_due
 
     def _left(self, state: TargetState) -> int:
         """Cases that the target may still be shown."""
@@ -176,7 +177,7 @@ class Campaign:
             source = RandomSource(f"{self.seed}:{state.adapter.id}:{state.raw}")
             state.raw += 1
             case, how = build(source)
-            ready = self._prepare(state, case, how, source.choices)
+            ready = self._prepare(state, case, PLAIN if self.options.bare else how, source.choices)
             if isinstance(ready, Verdict):
                 self._refused(state, ready)
             else:
@@ -276,7 +277,7 @@ class Campaign:
             self._refused(state, verdict)
             return
         state.refused_in_a_row = 0
-        if verdict.red and verdict.identity not in state.found:
+        if verdict.red and verdict.identity not in state.found and not self.options.bare:
             state.seen.setdefault(verdict.identity, verdict)
             self._investigate(state, drawn, verdict)
         elif verdict.kind is Kind.HARNESS_ERROR:

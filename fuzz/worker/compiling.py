@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 COMPILERS = re.compile(r"(?:.+-)?(?:ninja|nvcc|ptxas|cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?")
+LOCKS = (("filelock", "BaseFileLock", "acquire"), ("tvm_ffi.utils.lockfile", "FileLock", "blocking_acquire"))
 RUNNERS = ("run", "call")  # of ``subprocess``; check_call and check_output go through them
 
 
@@ -65,15 +66,19 @@ class Compiling:
                     self._spans.append((self._began, time.perf_counter()))
                     self.tell(False)
 
-    def install(self, *, triton: bool) -> None:
-        """Put both hooks in place; that of Triton, which need not be installed, before its
+    def install(self, *, on_gpu: bool) -> None:
+        """Put the hooks in place; that of Triton, which need not be installed, before its
         first kernel looks ``compile`` up."""
         for name in RUNNERS:
             setattr(subprocess, name, self._clocked(getattr(subprocess, name), is_compiler))
-        if triton:
+        if on_gpu:
             with contextlib.suppress(ImportError):
                 compiler = importlib.import_module("triton.compiler")
-                compiler.compile = self._clocked(compiler.compile, lambda *_, **__: True)
+                compiler.compile = self._clocked(compiler.compile, always)
+            for module, name, method in LOCKS:
+                with contextlib.suppress(ImportError, OSError):  # the engine need not build anything
+                    lock = getattr(importlib.import_module(module), name)
+                    setattr(lock, method, self._clocked(getattr(lock, method), always))
 
     def _clocked(self, function: Callable, compiles: Callable[..., bool]) -> Callable:
         @functools.wraps(function)
@@ -84,6 +89,10 @@ class Compiling:
                 return function(*args, **kwargs)
 
         return clocked
+
+
+def always(*_: Any, **__: Any) -> bool:
+    return True
 
 
 def is_compiler(command: Any = None, *_: Any, **options: Any) -> bool:

@@ -66,7 +66,7 @@ def start(hello: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     if hello["torch"] or importlib.util.find_spec("torch"):
         prepare_torch(engine, hello["stubs"] if hello["shims"] else None)
         guarded = guard(engine, hello.get("guards"))
-    engine.compiling.install(triton=engine.device != "cpu")
+    engine.compiling.install(on_gpu=engine.device != "cpu")
     for module in hello["modules"]:
         importlib.import_module(module)
     adapters = adapters_.registered(hello["engine"])

@@ -69,7 +69,7 @@ def test_a_campaign_sends_batches_and_writes_an_end_behind_each_start(fake_sessi
     monkeypatch.setattr(Session, "stream", counted)
     with Events(tmp_path) as events:
         target = adapter("fake/fake/commit.checkpoint_steps/right")
-        Campaign(fake_session, [target], Options(max_seconds=30, max_examples=400, structure=False), events).run()
+        Campaign(fake_session, [target], Options(max_seconds=30, max_examples=400, bare=True), events).run()
     assert max(sizes) > 8 and max(sizes) <= MAX_BATCH
     lines = [json.loads(line) for line in (tmp_path / "events.ndjson").read_text().splitlines()]
     ends = Counter(e["case"] for e in lines if e["event"] == "end")

@@ -106,7 +106,7 @@ def test_triton_is_clocked_where_its_kernels_look_compile_up(programs, monkeypat
     monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(compiler=compiler))
     monkeypatch.setitem(sys.modules, "triton.compiler", compiler)
     clock = Compiling()
-    clock.install(triton=True)
+    clock.install(on_gpu=True)
     assert compiler.compile("kernel", target=1) == ("kernel", {"target": 1}) and clock.seconds > 0
 
 
@@ -114,13 +114,13 @@ def test_triton_is_clocked_where_its_kernels_look_compile_up(programs, monkeypat
 def test_without_triton_the_programs_are_clocked_all_the_same(programs, monkeypatch, absent):
     monkeypatch.setitem(sys.modules, absent, None)
     before = subprocess.run
-    Compiling().install(triton=True)
+    Compiling().install(on_gpu=True)
     assert subprocess.run is not before
     assert subprocess.check_output(["echo", "said"], text=True) == "said\n"
 
 
 def test_a_compiler_that_fails_inside_the_engine_is_the_engine_s(programs, tmp_path):
-    Compiling().install(triton=False)
+    Compiling().install(on_gpu=False)
     (tmp_path / "builds.py").write_text("import subprocess\ndef build():\n    subprocess.run(['nvcc'], cwd='/nowhere')")
     spec = importlib.util.spec_from_file_location("builds", tmp_path / "builds.py")
     module = importlib.util.module_from_spec(spec)
@@ -192,3 +192,29 @@ def test_only_a_worker_with_a_gpu_gets_them(tmp_path, monkeypatch, device, kept)
     env = from_install(install, device).env
     assert (env.get("TRITON_CACHE_DIR", "").startswith(str(tmp_path))) is kept
     assert env["PATH"] == "/bin"
+
+
+def test_waiting_for_what_another_process_builds_is_compilation(monkeypatch, tmp_path):
+    """Two runs on one machine: the second waits at the build's lock file, which is no hang and no production."""
+    import filelock
+
+    monkeypatch.setattr(filelock.BaseFileLock, "acquire", filelock.BaseFileLock.acquire)
+    compiling, told = Compiling(), []
+    compiling.tell = told.append
+    compiling.install(on_gpu=True)
+    held = threading.Thread(target=_hold, args=(tmp_path / "lock", ready := threading.Event()))
+    held.start()
+    ready.wait(10)
+    with filelock.FileLock(tmp_path / "lock"):
+        assert compiling.seconds >= 0.2
+    held.join()
+    assert told[:2] == [True, False]
+
+
+def _hold(path, ready):
+    import fcntl
+
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        ready.set()
+        time.sleep(0.5)

@@ -59,7 +59,7 @@ def test_production_is_replayed_for_new_contents_in_the_same_buffers():
     assert kept == [
         "capture 1 relaxed", "captured 1",  # stays, so that the shared buffers do
         "run [1, 2]", "run [5, 6]",
-        "run [5, 6]", "capture 2 thread_local", "captured 2", "replay 2",
+        "run [5, 6]", "capture 2 relaxed", "captured 2", "replay 2",
         "run [1, 2]", "capture 3 relaxed", "captured 3", "replay 2",
     ]  # fmt: skip
     assert observed(double) == {"doubled": [2, 4]} and double.device.graphs == 5  # nothing is left of the first

@@ -15,6 +15,7 @@ from fuzz import adapter as adapters
 from fuzz.campaign import MAX_BATCH, Campaign, Options
 from fuzz.cli import cli
 from fuzz.commands import gate as command
+from fuzz.commands import gate_words
 from fuzz.corpus import make
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
@@ -216,7 +217,7 @@ def test_the_command_takes_presentations(tmp_path, monkeypatch):
 
 def test_a_hit_in_another_presentation_says_how_to_see_it_again():
     paths = {"c/a": Path("c/a.json")}
-    assert command._again("c/a", paths, "--engine e") == "specoracle replay c/a.json --engine e"
-    assert command._again("c/a graph", paths, "--engine e") == (
+    assert gate_words._again("c/a", paths, "--engine e") == "specoracle replay c/a.json --engine e"
+    assert gate_words._again("c/a graph", paths, "--engine e") == (
         "specoracle gate --corpus c/a.json --present graph --engine e"
     )
