@@ -36,6 +36,7 @@ CALL_DEADLINE_S = 30.0  # a call in the interpreter takes up to 3 s
 COMPILE_DEADLINE_S = 600.0  # nvcc takes 60 to 100 s for one module of templates, and builds several at a time
 STACK_WAIT_S = 0.5  # time a hanging worker gets to write its stack
 LOG_TAIL_BYTES = 4000
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 HISTORY = 64  # requests of a worker that are remembered, to find out which of them it takes for a fault to show
 
 
@@ -166,7 +167,8 @@ class Session:
         log = Path(self._folder.name) / f"zygote-{self._spawned}.log"
         process, ours = self._connected(log)
         hello = {
-            "engine": self.launch.engine, "version": self.launch.version, "device": self.launch.device,
+            "engine": self.launch.engine, "version": self.launch.version,
+            "device": "cpu" if self.launch.device == "cpu" else "cuda:0",  # the only one that it sees
             "direct": self.direct, "log": str(log), "stubs": self.launch.stubs,
             "targets": list(self.launch.targets), "modules": list(self.launch.modules), "torch": self.launch.torch,
             "shims": self.launch.shims,
@@ -185,7 +187,7 @@ class Session:
 
     def _popen(self, where: str, log: Path, fds: list[int]) -> subprocess.Popen:
         """Start the interpreter; ``where`` is its end of the socket."""
-        env = {**self.launch.env, "PYTHONPATH": self._python_path()}
+        env = {**self.launch.env, "PYTHONPATH": self._python_path()} | self._visible()
         try:
             return subprocess.Popen(
                 self._command(where), pass_fds=fds, env=env, start_new_session=True, cwd=self._folder.name,
@@ -193,6 +195,17 @@ class Session:
             )  # fmt: skip
         except OSError as error:
             raise SessionError(f"cannot start {self.launch.python}: {error.strerror}") from None
+
+    def _visible(self) -> dict[str, str]:
+        """Show a worker its own device and no other: production that says ``cuda`` or launches on the
+        current device means this one, and nothing is allocated on its neighbours."""
+        if self.launch.device == "cpu":
+            return {}
+        number, listed = int(self.launch.device.partition(":")[2] or 0), self.launch.env.get(VISIBLE)
+        names = None if listed is None else [name.strip() for name in listed.split(",") if name.strip()]
+        if names is not None and number >= len(names):
+            raise SessionError(f"{self.launch.device} is not among the devices that {VISIBLE}={listed} shows")
+        return {VISIBLE: str(number) if names is None else names[number]}
 
     def _command(self, where: str) -> list[str]:
         return [self.launch.python, "-m", "fuzz.worker.zygote", where]

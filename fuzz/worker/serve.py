@@ -169,12 +169,20 @@ def classify(error: BaseException, engine: str | None) -> dict[str, Any]:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in WRAPPERS]
     ours_or_engine = [f for f in frames if f.filename.startswith(PROJECT) or is_engine(f)]
     last = ours_or_engine[-1] if ours_or_engine else frames[-1]
-    if is_engine(last) and isinstance(error, ModuleNotFoundError):
+    if is_engine(last) and _cannot_be_had(error, engine):
         return {"status": "unsupported", "reason": f"import: {error}"}
     status = "raised" if is_engine(last) else "harness"
     text = "".join(traceback.format_exception(error))[-6000:]
     failure = _failure(status, f"{type(error).__name__}: {str(error)[:500]}")
     return failure | {"exception": type(error).__name__, "function": last.name, "traceback": text}
+
+
+def _cannot_be_had(error: BaseException, engine: str) -> bool:
+    """Whether the engine asked for a package, or a name in one, that is not here. What it lacks of its own is its
+    own fault."""
+    if isinstance(error, ModuleNotFoundError):
+        return True
+    return isinstance(error, ImportError) and (error.name or "").partition(".")[0] != Path(engine).name
 
 
 def _failure(status: str, message: str) -> dict[str, Any]:

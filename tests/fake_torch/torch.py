@@ -1,5 +1,6 @@
 """As much of torch as a worker on a GPU asks for around an adapter, for tests of what happens there."""
 
+import os
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ class Stream:
 
 
 cuda = SimpleNamespace(
-    get_device_name=lambda device: f"no GPU ({device})",
+    get_device_name=lambda device: f"{device} of {os.environ['CUDA_VISIBLE_DEVICES']}",
     synchronize=lambda device=None: None,
     Stream=Stream,
     current_stream=lambda device=None: Stream(),

@@ -33,6 +33,7 @@ from tests.unit.test_isolation import case_with
 
 BUNDLE = os.environ.get("SPECORACLE_GPU_BUNDLE")
 SESSIONS = int(os.environ.get("SPECORACLE_GPU_SESSIONS", "4"))
+DEVICE = os.environ.get("SPECORACLE_GPU_DEVICE", "cuda:0")
 ENGINE = os.environ.get("SPECORACLE_GPU_ENGINE", "sglang==0.5.23")
 TARGET = "sglang/faults/commit.checkpoint_steps/fused_commit_track_indices"
 ROUNDS = 4  # of all eleven faults
@@ -50,7 +51,7 @@ pytestmark = pytest.mark.skipif(
 
 def launched():
     spec = replace(read(Path(BUNDLE)).spec(ENGINE), bundle=Path(BUNDLE))
-    launch = launch_for(spec, device="cuda:0", python=Path(sys.executable))
+    launch = launch_for(spec, device=DEVICE, python=Path(sys.executable))
     adapters.load("sglang")
     import tests.gpu.engine_faults  # noqa: F401  its target stands beside the engine's own
 

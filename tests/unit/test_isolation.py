@@ -231,16 +231,19 @@ def test_whose_missing_import_it_was(tmp_path):
     an adapter makes is our own fault and must not look like a missing target."""
     from fuzz.worker.serve import classify
 
-    def error_from(folder):
-        folder.mkdir()
-        code = compile("def late():\n    import no_such_module_anywhere\n", str(folder / "module.py"), "exec")
+    def error_from(folder, statement="import no_such_module_anywhere"):
+        folder.mkdir(exist_ok=True)
+        code = compile(f"def late():\n    {statement}\n", str(folder / "module.py"), "exec")
         scope = {}
         exec(code, scope)  # noqa: S102
         try:
             scope["late"]()
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             return error
 
     engine = tmp_path / "engine"
     assert classify(error_from(engine), f"{engine}/")["status"] == "unsupported"
+    assert classify(error_from(engine, "from json import no_such_name"), f"{engine}/")["status"] == "unsupported"
+    own = f"raise ImportError('cannot import name', name='{engine.name}.part')"
+    assert classify(error_from(engine, own), f"{engine}/")["status"] == "raised"
     assert classify(error_from(tmp_path / "elsewhere"), f"{engine}/")["status"] == "harness"

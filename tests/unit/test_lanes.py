@@ -22,7 +22,7 @@ from fuzz.gate import GateResult
 from fuzz.gate import gate as run_gate
 from fuzz.lanes import Lanes, Lost
 from fuzz.shard import Shard
-from fuzz.supervisor import SessionError
+from fuzz.supervisor import Session, SessionError
 from reports import events as event_reader
 from tests.conftest import fake_launch
 from tests.unit.test_isolation import adapter
@@ -64,6 +64,17 @@ def test_every_part_is_taken_once_and_numbers_are_not_shared(tmp_path):
     assert sorted(e["case"] for e in starts) == sorted(set(e["case"] for e in starts)) and len(starts) == 40
     assert {e["device"] for e in starts} == set(DEVICES)
     assert max(s[0] for s in shown) <= 40
+
+
+def test_a_worker_sees_its_own_device_alone(tmp_path):
+    with Events(tmp_path) as events, Lanes(on_gpus(), DEVICES, 0) as lanes:
+        lanes.start(events, taken)
+        assert {d: r["device"] for d, r in lanes.ready.items()} == {"cuda:0": "cuda:0 of 0", "cuda:1": "cuda:0 of 1"}
+    chosen = replace(on_gpus(), device="cuda:1")
+    with Session(replace(chosen, env=chosen.env | {"CUDA_VISIBLE_DEVICES": "GPU-a, GPU-b"})) as session:
+        assert session.ready["device"] == "cuda:0 of GPU-b"
+    with pytest.raises(SessionError, match="cuda:1 is not among"):
+        Session(replace(chosen, env=chosen.env | {"CUDA_VISIBLE_DEVICES": "3"})).start()
 
 
 def test_long_lines_of_several_processes_do_not_mix(tmp_path):
