@@ -100,7 +100,7 @@ def believe(
     repeated = repeats(session, adapter, given_case, given_how, identity)
     rate = f"{repeated} of {FRESH_RUNS} fresh processes"
     if repeated < FRESH_RUNS:
-        behind = _behind(session, adapter, given_case, given_how, identity, past)
+        behind = _behind(session, adapter, given_case, given_how, identity, past, shrink_seconds)
         evidence = {"rate": rate} | ({"behind": behind} if behind else {})
         verdict = Verdict(Kind.FLAKY, adapter.id, adapter.contract, identity, evidence)
         words = f"Repeats only in {rate}: {identity.field} {identity.kind}."
@@ -134,15 +134,16 @@ def repeats(session: Session, adapter: Adapter, case: Any, how: Presentation, id
 
 
 def _behind(
-    session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity, past: Sequence[dict[str, Any]]
-) -> list[int]:
+    session: Session, adapter: Adapter, case: Any, how: Presentation, identity: Identity,
+    past: Sequence[dict[str, Any]], max_seconds: float,
+) -> list[int]:  # fmt: skip
     """Numbers of the earlier cases behind which the identity shows in a fresh process."""
     request = prepare(session, adapter, case, how)
     if isinstance(request, Verdict) or not past:
         return []
     found = needed(
         session, past, request,
-        lambda answer: judged(session, adapter, case, how, answer).identity == identity,
+        lambda answer: judged(session, adapter, case, how, answer).identity == identity, max_seconds,
     )  # fmt: skip
     return [earlier["number"] for earlier in found or ()]
 

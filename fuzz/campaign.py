@@ -159,9 +159,11 @@ class Campaign:
             ahead = self._draw(state, over)
             verdicts = [self._journal(state, drawn, answer) for drawn, answer in zip(batch, answers, strict=True)]
             state.batch = self._batch_size(state.batch, (time.monotonic() - asked) / len(batch))
+            stopped, state.done = state.done, False  # by the draws ahead, which say nothing of what was answered
             for drawn, verdict in zip(batch, verdicts, strict=True):
                 if not state.done:
                     self._look(state, drawn, verdict)
+            state.done |= stopped
             batch = ahead if not state.done else []
 
     @staticmethod

@@ -17,11 +17,9 @@ MAX_SLUG = 80  # characters, as the schema of a frozen case asks
 
 def freeze(session: Session, seed: int, adapter: Adapter, belief: Belief, out: Path, *, listed: bool) -> Path | None:
     """Write the file of a find under ``out``. A listed one is frozen as it was drawn, so that a report
-    can show it; ``None`` when that is too large for a file, and it is still reported."""
-    if not listed:
-        return _write(session, seed, adapter, belief, out, {})
+    can show it; ``None`` when the case is too large for a file, and it is still reported."""
     try:
-        return _write(session, seed, adapter, belief, out, {"listed": "as it was drawn, not shrunk"})
+        return _write(session, seed, adapter, belief, out, {"listed": "as it was drawn, not shrunk"} if listed else {})
     except CorpusError:
         return None
 

@@ -82,7 +82,9 @@ def gate(
     presentations to show each case in besides its own."""
     launch = session.launch
     refused: set[tuple[str, str]] = set()  # nothing more is asked of a pair that does not run
-    asked = {label: each for _, frozen in corpus for label, each in shown(frozen, more).items()}
+    contracts_asked = {a.contract for a in adapters}
+    fitting_cases = [frozen for _, frozen in corpus if frozen.contract in contracts_asked]
+    asked = {label: each for frozen in fitting_cases for label, each in shown(frozen, more).items()}
 
     def journaled(number: int, adapter: Adapter, label: str, verdict: Verdict, observes: tuple[str, ...]) -> None:
         listed = verdict.red and any(k.covers(verdict.identity, launch.version, launch.device) for k in known)
@@ -115,7 +117,7 @@ def gate(
         label = next((a.case for a in result.answers if a.verdict is before), None)
         if label is not None:
             journaled(events.start(after.target, file=asked[label].name), by_id[after.target], label, after, ())
-    for identity in list(result.red):
+    for identity in [i for i in result.red if i.target in by_id]:  # of others that share the result it was done
         _doubt(session, by_id[identity.target], asked, result, identity, events)
     applying = [k for k in known if k.applies(launch.version, launch.device) and may_show(session, k.identity)]
     fitting = [k for k in applying if result.executed[k.identity.target]]

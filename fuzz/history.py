@@ -9,11 +9,13 @@ needs more of the past than a session remembers, or that is chance.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzz.supervisor import Session
 
+MAX_SECONDS = 60.0  # a GPU's process costs an import when no spare is warm
 MAX_RUNS = 24  # fresh processes; halving 64 requests down to one or two takes about twelve
 
 
@@ -22,11 +24,12 @@ def needed(
     past: Sequence[dict[str, Any]],
     request: dict[str, Any],
     shows: Callable[[Any], bool],
+    max_seconds: float = MAX_SECONDS,
 ) -> list[dict[str, Any]] | None:
     """The requests of ``past``, in order, behind which the answer to ``request`` ``shows`` the
     fault in a fresh process; ``None`` if it does not even behind all of them. No single half
-    of the result is enough, unless the runs were used up."""
-    runs = 0
+    of the result is enough, unless runs or time were used up."""
+    runs, until = 0, time.monotonic() + max_seconds
 
     def again(before: Sequence[dict[str, Any]]) -> bool:
         nonlocal runs
@@ -39,9 +42,13 @@ def needed(
     if not kept or not again(kept):
         return None
     size = (len(kept) + 1) // 2
-    while size and runs < MAX_RUNS:
+
+    def over() -> bool:
+        return runs >= MAX_RUNS or time.monotonic() >= until
+
+    while size and not over():
         at = 0
-        while at < len(kept) and runs < MAX_RUNS:
+        while at < len(kept) and not over():
             fewer = kept[:at] + kept[at + size :]
             if fewer and again(fewer):
                 kept = fewer

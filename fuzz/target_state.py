@@ -94,10 +94,14 @@ class TargetState:
 
     def add(self, other: TargetState) -> None:
         """Count in what another part of the campaign showed the same target."""
-        for name in ("verdicts", "behaviours", "flags"):
+        for name in ("verdicts", "behaviours", "flags", "uncaptured"):
             getattr(self, name).update(getattr(other, name))
-        for name in ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "production_s", "worker_s", "compile_s"):
+        for name in (
+            "raw", "sought", "hypothesis_runs", "hypothesis_cases", "captured", "production_s", "worker_s", "compile_s",
+        ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.stored is not None:
+            self.stored = (self.stored or 0) + other.stored
         for name in ("found", "seen", "first_claim"):
             setattr(self, name, getattr(other, name) | getattr(self, name))
         self.done, self.reason = self.done or other.done, self.reason or other.reason

@@ -144,6 +144,21 @@ def parts(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return found
 
 
+def in_flight(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ``start`` events of the cases that were being run when the run ended. A batch is journalled
+    before it is sent and answered in order, so of what has no end it is the first on each device."""
+    left: dict[int, dict[str, Any]] = {}
+    for event in events:
+        if event["event"] == "start":
+            left[event["case"]] = event
+        elif event["event"] in ("end", "swept"):
+            left.pop(event.get("case"), None)
+    first: dict[Any, dict[str, Any]] = {}
+    for event in left.values():
+        first.setdefault(event.get("device"), event)
+    return list(first.values())
+
+
 class _NotJson(ValueError):
     """A line that does not parse: cut, when it is the last one."""
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from reports.events import FAILURES, STALE, parts, read
+from reports.events import FAILURES, STALE, in_flight, parts, read
 from reports.files import put
 from reports.text import many
 
@@ -63,18 +63,14 @@ def _engine(root: ElementTree.Element, events: list[dict[str, Any]], several: bo
     again = {e["case"] if "case" in e else _key(e): e for e in events if e["event"] == "verdict"}
     ends: dict[str, list[dict[str, Any]]] = defaultdict(list)
     swept: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    open_cases: dict[int, dict[str, Any]] = {}
     for event in events:
-        if event["event"] == "start":
-            open_cases[event["case"]] = {k: event[k] for k in ("case", "target")}
-        elif event["event"] == "end":
-            open_cases.pop(event["case"], None)
+        if event["event"] == "end":
             ends[event["target"]].append(_judged_again(event, again))
         elif event["event"] == "swept":
-            open_cases.pop(event["case"], None)
             swept[event.get("contract", contract_of(event["target"]))].append(event)
-    for event in open_cases.values():
-        ends[event["target"]].append(event | {"verdict": "UNFINISHED", "contract": contract_of(event["target"])})
+    for event in in_flight(events):
+        only = {k: event[k] for k in ("case", "target")}
+        ends[event["target"]].append(only | {"verdict": "UNFINISHED", "contract": contract_of(event["target"])})
     _known_list(root, engine, [e for e in events if e["event"] == "stale" and e["strict"]])
     by_contract: dict[str, list[str]] = defaultdict(list)
     for target, cases in ends.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 from oracle import contracts
 from reports import severity
-from reports.events import FAILURES, parts, read
+from reports.events import FAILURES, in_flight, parts, read
 from reports.junit import NOT_REACHED, contract_of
 
 Event = dict[str, Any]
@@ -238,7 +238,7 @@ def _judged(end: Event, again: dict[Any, Event]) -> Event:
 def _targets(run: Run, events: list[Event]) -> list[Target]:
     """What each target was asked. Of a case in flight no more is believed than which it
     was."""
-    again, found, in_flight = _again(events), {}, {}
+    again, found, started, before = _again(events), {}, {}, {}
 
     def of(event: Event) -> Target:
         contract = event.get("contract", contract_of(event["target"]))
@@ -246,28 +246,31 @@ def _targets(run: Run, events: list[Event]) -> list[Target]:
 
     for event in events:
         if event["event"] == "start":
-            in_flight[event["case"]] = event
+            started[event["case"]] = event
         elif event["event"] == "end":
-            _clock(of(event), in_flight.pop(event["case"], None), event)
+            # Cases of a batch are journalled together: each began when the one before it on its device had ended.
+            _clock(of(event), started.pop(event["case"], None), event, before.get(event.get("device")))
+            before[event.get("device")] = event
             _count(of(event), _judged(event, again))
         elif event["event"] == "swept":
-            _clock(of(event), in_flight.pop(event["case"], None), event)
+            _clock(of(event), started.pop(event["case"], None), event, None)
             _count_sweep(of(event), event)
         elif event["event"] == "target":
             of(event).stopped = event.get("reason")
-    for event in in_flight.values():
+    for event in in_flight(events):
         only = {k: event[k] for k in ("case", "target")}
         _trouble(of(only), only | {"verdict": "UNFINISHED"})
     return list(found.values())
 
 
-def _clock(target: Target, start: Event | None, end: Event) -> None:
-    """Add what an executed case took; a clock that was set back took nothing."""
+def _clock(target: Target, start: Event | None, end: Event, before: Event | None) -> None:
+    """Add what an executed case took, from its start or, when that came later, the end of the case
+    ``before``; a clock that was set back took nothing."""
     if start is None or end.get("verdict") in NOT_EXECUTED:
         return
-    times = [e.get("time") for e in (start, end)]
+    times = [e.get("time") for e in (start, before or start, end)]
     if all(type(t) in (int, float) and abs(t) < MAX_NUMBER for t in times):
-        target.wall_s += max(times[1] - times[0], 0)
+        target.wall_s += max(times[2] - max(times[:2]), 0)
     target.compile_s += end.get("compile_s", 0.0)
 
 

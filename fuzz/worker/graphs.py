@@ -94,6 +94,7 @@ class Graphs:
                 self._recorded.append((graph, allocated))
             else:
                 graph = self._graph(at, allocated)
+            self._side.wait_stream(self._beside)  # tensors that the adapter made inside the call
             graph.replay()
 
     def _graph(self, at: int, allocated: Any) -> Any:

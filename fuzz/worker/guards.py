@@ -67,14 +67,14 @@ class Guards:
         count = self._ask(self._library.so_table(found.ctypes.data, len(found)))
         if count > len(found):
             found = np.zeros(count, dtype=TABLE)
-            self._library.so_table(found.ctypes.data, count)
+            self._ask(self._library.so_table(found.ctypes.data, count))
         return found[:count]
 
     def _zones(self) -> np.ndarray:
         count = self._ask(self._library.so_zones(self._rows.ctypes.data, len(self._rows)))
         if count > len(self._rows):
             self._rows = np.zeros((2 * count, 4), dtype=np.int64)
-            self._library.so_zones(self._rows.ctypes.data, len(self._rows))
+            self._ask(self._library.so_zones(self._rows.ctypes.data, len(self._rows)))
         return self._rows[:count]
 
     def _open(self) -> None:

@@ -155,3 +155,18 @@ def test_a_margin_that_is_no_number_is_none(tmp_path, number):
     tie = {"flags": ["near_tie"], "evidence": {"margin_ulp": number}}
     (target,) = view([run(tmp_path / "r", *case(1, **tie))]).targets
     assert (target.near_ties, target.least_margin_ulp) == (1, None)
+
+
+def test_cases_that_were_journalled_together_are_clocked_one_behind_the_other(tmp_path):
+    """Three cases start at 10 s; they end at 11, 12 and 13 s on their device, another device's in between."""
+    starts = [case(n)[0] | {"time": 10.0, "device": "cuda:0"} for n in (1, 2, 3)]
+    ends = [case(n)[1] | {"time": 10.0 + n, "device": "cuda:0"} for n in (1, 2, 3)]
+    other = [case(4)[0] | {"time": 10.5, "device": "cuda:1"}, case(4)[1] | {"time": 11.5, "device": "cuda:1"}]
+    (target,) = view([run(tmp_path / "r", *starts, other[0], ends[0], other[1], *ends[1:])]).targets
+    assert target.wall_s == pytest.approx(3.0 + 1.0)
+
+
+def test_of_a_batch_without_ends_the_first_of_each_device_was_in_flight(tmp_path):
+    starts = [case(n)[0] | {"device": d} for n, d in ((1, "cuda:0"), (2, "cuda:1"), (3, "cuda:0"), (4, "cuda:1"))]
+    (target,) = view([run(tmp_path / "r", *starts, case(1)[1] | {"device": "cuda:0"})]).targets
+    assert [t["case"] for t in target.troubles] == [2, 3]

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,8 @@ from fuzz.gate import gate as run_gate
 from fuzz.lanes import Lanes, Lost
 from fuzz.shard import Shard
 from fuzz.supervisor import Session, SessionError
+from fuzz.target_state import TargetState
+from fuzz.verdict import Kind
 from reports import events as event_reader
 from tests.conftest import fake_launch
 from tests.unit.test_isolation import adapter
@@ -133,6 +136,22 @@ def test_a_fixed_campaign_is_cut_finer_than_its_lanes_and_nothing_is_lost():
     assert sorted(own) == sorted(many[1::2])
 
 
+def test_what_parts_say_of_a_target_adds_up():
+    one, two = TargetState(adapter(RIGHT)), TargetState(adapter(RIGHT))
+    for state, count in ((one, 2), (two, 3)):
+        state.verdicts[Kind.AGREE], state.uncaptured["it waits"], state.captured = count, count, count
+        state.raw, state.compile_s = count, count
+    two.stored = 4
+    one.add(two)
+    assert (one.executed, one.uncaptured["it waits"], one.captured, one.raw, one.compile_s) == (5, 5, 5, 5, 5)
+    assert one.stored == 4 and one.drawn == 9
+
+
+def test_a_gate_whose_corpus_has_nothing_for_it_is_no_crash():
+    part = Part(EngineSpec("fake", version="1.0"), on_gpus(), [adapter(RIGHT)], [], [], True, False)
+    part.show(SimpleNamespace(show=lambda text, share: None), 0, 0)
+
+
 SEVERAL = FAKE_RUN.replace("lambda spec, **_: fake_launch()", "lambda spec, **_: on_gpus()").replace(
     "from tests.conftest import fake_launch", "from tests.unit.test_lanes import on_gpus"
 )
@@ -197,15 +216,17 @@ def test_devices_that_are_none_are_a_usage_error(text):
     assert run.returncode == 2 and ("is not cpu, cuda" in error or "twice" in error), error
 
 
-def test_a_gate_on_two_devices_gives_what_one_gives(tmp_path, fake_session):
+@pytest.mark.parametrize("devices", [DEVICES, DEVICES[:1]])
+def test_a_gate_in_lanes_gives_what_one_session_gives(tmp_path, fake_session, devices):
+    """Also of a lane that takes several targets, the first of which is red."""
     known = []
-    chosen = [adapter(RIGHT), adapter(RIGHT.replace("right", "two_bugs"))]
+    chosen = [adapter(RIGHT.replace("right", name)) for name in ("two_bugs", "right", "remembers")]
     cases = [c for c in corpus.load(corpus.DEFAULT_CORPUS) if c[1].contract == chosen[0].contract][:40]
     with Events(tmp_path / "one") as events:
         one = run_gate(fake_session, chosen, cases, events, known, GateResult())
     part = Part(EngineSpec("fake", version="1.0"), on_gpus(), chosen, known, cases, True, False)
     with Events(tmp_path / "two") as events:
-        gate_lanes.run(part, DEVICES, events, lambda session: events.emit("run_started"))
+        gate_lanes.run(part, devices, events, lambda session: events.emit("run_started"))
     two = part.result
     assert part.end.reason is None and one.verdicts == two.verdicts and one.executed == two.executed
     assert {i: len(h) for i, h in one.red.items()} == {i: len(h) for i, h in two.red.items()} and one.red
