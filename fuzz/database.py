@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PREFIX = b"specoracle:"
-EXPIRE_AFTER = timedelta(days=90)  # of a contract that no run found anything of; Hypothesis's own 8 are for tests
+EXPIRE_AFTER = timedelta(days=90)  # of a contract that no run looked for; Hypothesis's own 8 are for tests
 MAX_STORED = 100  # cases of a contract that a target is shown, the shortest first
 SERVER_DEADLINE_S = 5.0
 

@@ -3,7 +3,7 @@ report can show what a reader would otherwise have to believe."""
 
 from __future__ import annotations
 
-from fuzz import campaign as campaigns
+from fuzz import freeze
 from fuzz.campaign import Campaign, Options
 from fuzz.events import Events
 from fuzz.frozen import CorpusError, read
@@ -53,8 +53,8 @@ def test_a_listed_find_that_no_file_can_hold_ends_no_campaign(fake_session, tmp_
             raise CorpusError("would be larger")
         return write(frozen, folder)
 
-    write = campaigns.write
-    monkeypatch.setattr(campaigns, "write", full)
+    write = freeze.write
+    monkeypatch.setattr(freeze, "write", full)
     done = run(fake_session, tmp_path / "run")
     assert done.states[0].found[LISTED].frozen is None
     assert len(done.states[0].found) == 2
