@@ -94,9 +94,10 @@ class TargetState:
 
     def add(self, other: TargetState) -> None:
         """Count in what another part of the campaign showed the same target."""
-        for name in ("verdicts", "behaviours", "flags"):
+        for name in ("verdicts", "behaviours", "flags", "uncaptured"):
             getattr(self, name).update(getattr(other, name))
-        for name in ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "production_s", "worker_s", "compile_s"):
+        counts = ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "captured")
+        for name in (*counts, "production_s", "worker_s", "compile_s"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("found", "seen", "first_claim"):
             setattr(self, name, getattr(other, name) | getattr(self, name))

@@ -87,7 +87,7 @@ class Part:
     def show(self, display: Display, done: int, red: int) -> None:
         """How far it is."""
         total = sum(a.contract == f.contract for a in self.adapters for _, f in self.cases) * (1 + len(self.more))
-        display.show(f"{done} of {total}, {counted(red, 'divergence')}", done / total)
+        display.show(f"{done} of {total}, {counted(red, 'divergence')}", done / max(total, 1))
 
     @property
     def code(self) -> int:
