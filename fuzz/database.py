@@ -11,17 +11,20 @@ behind what it was given. A server that goes away costs the run its database and
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 PREFIX = b"specoracle:"
 EXPIRE_AFTER = timedelta(days=90)  # of a contract that no run looked for; Hypothesis's own 8 are for tests
 MAX_STORED = 100  # cases of a contract that a target is shown, the shortest first
 SERVER_DEADLINE_S = 5.0
+NUMBER = re.compile(r"(/\d*)?")  # of a database on a server; anything else may be a piece of a password
+ASKED = re.compile("db|username|password|ssl_.*")  # what a URL may ask for: not to wait longer than the deadline
 
 
 class DatabaseError(Exception):
@@ -91,7 +94,8 @@ def _redis(url: str) -> Store:
         place = f"{parts.hostname or ''}:{parts.port or 6379}{parts.path}"
     except ValueError:
         parts, place = None, ""
-    if parts is None or parts.scheme not in ("redis", "rediss") or not parts.hostname:
+    fits = parts is not None and parts.scheme in ("redis", "rediss") and parts.hostname and NUMBER.fullmatch(parts.path)
+    if not fits or not all(map(ASKED.fullmatch, parse_qs(parts.query))):
         raise DatabaseError("--database is a folder or redis://HOST:PORT or redis://HOST:PORT/NUMBER")
     name = f"{parts.scheme}://{place}"  # without the password that a URL may hold
     try:
@@ -107,7 +111,7 @@ def _redis(url: str) -> Store:
     try:
         client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **options)
         client.ping()
-    except (redis.RedisError, OSError, ValueError) as error:
+    except (redis.RedisError, OSError, TypeError, ValueError) as error:  # TypeError: an option that it does not know
         said = str(error).partition("\n")[0] or type(error).__name__
         raise DatabaseError(
             f"--database {name} cannot be used: {said}; start the server, or name a folder that the runs share"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_heard = False
+_heard = 0  # how often
 
 
 def listen() -> None:
@@ -35,6 +35,11 @@ def deafen() -> None:
 
 def heard() -> bool:
     """True once one of them came."""
+    return _heard > 0
+
+
+def times() -> int:
+    """How many of them came."""
     return _heard
 
 
@@ -66,7 +71,7 @@ def _hear(signum: int, frame: Any) -> None:
 
 def _remember(signum: int, frame: Any) -> None:
     global _heard
-    _heard = True
+    _heard += 1
 
 
 def _unraisable(what: Any) -> None:

@@ -20,6 +20,8 @@ import os
 import signal
 import struct
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +38,9 @@ T = TypeVar("T")
 TICK_S = 0.2
 START_DEADLINE_S = 900.0  # of an engine's import on every device at once, with kernels compiled on the way
 END_PATIENCE_S = 90.0  # what a lane that is told to end gets: its case in flight, a last event, processes to kill
+AGAIN_PATIENCE_S = 2.0  # what is left of that when the user interrupts a second time
+PULSE_S = 1.0  # a thread of each lane says so often that its process is not stopped
+STILL_LOOKS = 600  # ticks without a pulse: two minutes of our own time, which stands still when all of us are stopped
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 _PART = struct.Struct("<I")
 
@@ -83,6 +88,13 @@ class Lanes(Generic[T]):
         self.devices, self.parts = list(devices), parts
         self._context = multiprocessing.get_context("fork")
         self._counts = [self._context.Array("q", width, lock=False) for _ in devices]
+        self._pulses = self._context.Array("q", len(self.devices), lock=False)
+        self._seen = [(-1, 0)] * len(self.devices)  # of each lane: its last pulse, and how often it was the same
+        self._told, self._patience = False, float("inf")  # lanes to end, and until when they may live then
+        try:  # theirs lie in it: a lane that is killed cannot remove its own
+            self._folder = tempfile.TemporaryDirectory(prefix="specoracle-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise SessionError(f"no temporary folder can be made ({error.strerror}); set TMPDIR to one") from None
         self._queue, self._filled = os.pipe()
         self._launch = launch
         self._running: dict[int, tuple[Any, Any]] = {}
@@ -93,8 +105,10 @@ class Lanes(Generic[T]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        with interrupt.remembered():  # nobody is left behind, however often the user asks
+            self._end()
         os.close(self._queue)
+        self._folder.cleanup()
 
     def start(self, events: Events, work: Callable[[Lane], T]) -> None:
         """Start every lane and wait until its engine is imported; ``work`` is then what each does
@@ -103,9 +117,11 @@ class Lanes(Generic[T]):
             ours, theirs = self._context.Pipe()
             arguments = (number, device, events, work, theirs, ours)
             process = self._context.Process(target=self._lane, args=arguments, name=device, daemon=False)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, interrupt.SIGNALS)  # no lane hears one before it listens
             process.start()
-            theirs.close()
             self._running[number] = (process, ours)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
         deadline = time.monotonic() + START_DEADLINE_S
         for number, (process, pipe) in list(self._running.items()):
             interrupt.look()
@@ -140,10 +156,8 @@ class Lanes(Generic[T]):
             with contextlib.suppress(OSError):
                 pipe.send("go")
         results: list[T | Lost] = []
-        patience = float("inf")
-        while self._running and time.monotonic() < patience:
-            if interrupt.heard() and patience == float("inf"):
-                patience = time.monotonic() + END_PATIENCE_S
+        while self._running and time.monotonic() < self._patience:
+            if interrupt.heard():
                 self._interrupt()
             connection.wait([p for _, p in self._running.values()], timeout=TICK_S)
             show([sum(column) for column in zip(*self._counts, strict=True)])
@@ -151,9 +165,26 @@ class Lanes(Generic[T]):
                 if pipe.poll() or not process.is_alive():
                     results.append(self._hear(pipe, process, time.monotonic() + TICK_S))
                     self._drop(number)
+                elif self._stands_still(number):
+                    process.kill()
+                    results.append(Lost(process.name, f"{process.name}: its supervising process stood still"))
+                    self._drop(number)
         return results
 
+    def _stands_still(self, number: int) -> bool:
+        """True once a lane showed no sign of life for long: it is stopped and would never answer."""
+        pulse, (last, looks) = self._pulses[number], self._seen[number]
+        self._seen[number] = (pulse, looks + 1 if pulse == last else 0)
+        return looks >= STILL_LOOKS
+
     def _interrupt(self) -> None:
+        """Tell every lane once that it is to end, and wait less for them when the user asks again."""
+        now = time.monotonic()
+        if interrupt.times() > 1:
+            self._patience = min(self._patience, now + AGAIN_PATIENCE_S)
+        if self._told:
+            return
+        self._told, self._patience = True, min(self._patience, now + END_PATIENCE_S)
         for process, _ in self._running.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGINT)
@@ -173,7 +204,12 @@ class Lanes(Generic[T]):
 
     def _drop(self, number: int) -> None:
         process, pipe = self._running.pop(number)
-        process.join(END_PATIENCE_S)
+        until = min(self._patience, time.monotonic() + END_PATIENCE_S)
+        while process.is_alive() and time.monotonic() < until:
+            process.join(TICK_S)
+            if interrupt.heard():
+                self._interrupt()
+                until = min(until, self._patience)
         if process.is_alive():
             process.kill()
             process.join()
@@ -191,15 +227,18 @@ class Lanes(Generic[T]):
 
     def _lane(self, number: int, device: str, events: Events, work: Callable[[Lane], T], pipe: Any, ours: Any) -> None:
         """The body of one lane's process."""
-        _die_with_parent()
+        parent = _die_with_parent()
+        tempfile.tempdir = self._folder.name
+        threading.Thread(target=self._beat, args=(number,), daemon=True).start()
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # as of a worker that is silent
         os.setpgid(0, 0)  # Ctrl-C reaches the supervisor, which says it once to each lane
         ours.close()
         if self._filled >= 0:
             os.close(self._filled)  # else the queue would never end
         try:
-            with Session(replace(self._launch, device=device)) as session:
-                session.start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupt.SIGNALS)
+            with contextlib.closing(Session(replace(self._launch, device=device))) as session:
+                session.start()  # inside: a device that does not start is left in order too
                 pipe.send(session.ready)
                 pipe.recv()  # "go"
                 own = events.for_lane(number, len(self.devices), device)
@@ -207,12 +246,23 @@ class Lanes(Generic[T]):
                     work(Lane(number, device, session, own, len(self.devices), self.parts, self._queue, self._counts))
                 )
         except SessionError as error:
-            pipe.send(Lost(device, f"{device}: {error}"))
-        except (EOFError, KeyboardInterrupt):  # the supervisor is gone or ends; what was found is written
+            with contextlib.suppress(ConnectionError):
+                pipe.send(Lost(device, f"{device}: {error}"))
+        except (EOFError, ConnectionError, KeyboardInterrupt):  # the supervisor is gone or ends; all is written
             sys.exit(0)
+        finally:
+            if os.getppid() != parent:  # nobody else removes it now
+                with contextlib.suppress(OSError):  # the last lane can
+                    os.rmdir(self._folder.name)
+
+    def _beat(self, number: int) -> None:
+        while True:
+            self._pulses[number] += 1
+            time.sleep(PULSE_S)
 
 
-def _die_with_parent() -> None:
-    """End in order when the supervisor is killed; without it nobody would read the result."""
+def _die_with_parent() -> int:
+    """End in order when the supervisor is killed; without it nobody would read the result. Returns its id."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    return os.getppid()

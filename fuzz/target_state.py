@@ -96,9 +96,8 @@ class TargetState:
         """Count in what another part of the campaign showed the same target."""
         for name in ("verdicts", "behaviours", "flags", "uncaptured"):
             getattr(self, name).update(getattr(other, name))
-        for name in (
-            "raw", "sought", "hypothesis_runs", "hypothesis_cases", "captured", "production_s", "worker_s", "compile_s",
-        ):  # fmt: skip
+        counts = ("raw", "sought", "hypothesis_runs", "hypothesis_cases", "captured")
+        for name in (*counts, "production_s", "worker_s", "compile_s"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.stored is not None:
             self.stored = (self.stored or 0) + other.stored

@@ -183,7 +183,7 @@ def _on_several(
             display.show(f"importing the engine on {counted(len(devices), 'device')}", None, stage=True)
             lanes.start(events, lambda lane: parts.work(lane, adapters, split, options, known, store))
         run_started(events, lanes.session, "fuzz", **_bounds(options, store, events))
-        began = time.monotonic()
+        began, results = time.monotonic(), []
         with Display("fuzz") as display, ending() as end:
             results = lanes.go(
                 lambda sums: display.show(_words(*sums, time.monotonic() - began), _share(began, options))
@@ -192,6 +192,7 @@ def _on_several(
         ready = lanes.session.ready
         states, lost = parts.merged(results, adapters, options, ready["unsupported"])
         end.lost([each.reason for each in lanes.failed] + lost)
+        store.lost = next((r.lost_store for r in results if isinstance(r, parts.Worked) and r.lost_store), None)
         for state in states:
             emit_target(events, state)
         done = Done(states, lanes.session.launch, ready["places"], options, time.monotonic() - began)

@@ -27,6 +27,7 @@ def run(part: Part, devices: Sequence[str], events: Events, begin: Callable[[Any
             display.show(f"importing the engine on {counted(len(devices), 'device')}", None, stage=True)
             lanes.start(events, partial(_work, part))
         begin(lanes.session)
+        results: list[Any] = []
         with Display("gate") as display, ending() as part.end:
             results = lanes.go(lambda sums: part.show(display, *sums[:2]))
             interrupt.look()
@@ -37,7 +38,7 @@ def run(part: Part, devices: Sequence[str], events: Events, begin: Callable[[Any
                 continue
             found, end, device = result
             part.result.add(found)
-            if end.reason and not end.interrupted:
+            if end.reason:  # also one that somebody else interrupted
                 lost.append(f"{device}: {end.reason}")
         part.end.lost(lost)
         return lanes.session
@@ -47,7 +48,7 @@ def _work(part: Part, lane: Lane) -> tuple[GateResult, Ending, str]:
     """What one lane does. A result that several targets share says which listed divergences of
     all of them were silent, so it is one for the whole lane."""
     result = GateResult()
-    with ending() as end:
+    with ending(say=False) as end:  # the supervisor says it
         while (taken := lane.next_part()) is not None:
             run_gate(
                 lane.session, [part.adapters[taken[0]]], part.cases, lane.events, part.known, result,

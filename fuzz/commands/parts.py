@@ -32,6 +32,7 @@ class Worked:
     device: str
     states: dict[str, TargetState]
     end: Ending
+    lost_store: str | None = None
 
 
 def split(adapters: Sequence[Adapter], options: Options, lanes: int) -> list[Options]:
@@ -52,7 +53,7 @@ def work(
     """Take part after part until none is left or the budget is spent."""
     own, _ = options.shard.share(adapters, options.seed)
     began, states = time.monotonic(), {}
-    with ending() as end:
+    with ending(say=False) as end:  # the supervisor says it
         while (taken := lane.next_part()) is not None:
             part, waiting = taken
             left_s = options.max_seconds - (time.monotonic() - began)
@@ -69,7 +70,7 @@ def work(
             finally:
                 for state in campaign.states:
                     _add(states, state)
-    return Worked(lane.device, {name: replace(s, adapter=None) for name, s in states.items()}, end)
+    return Worked(lane.device, {name: replace(s, adapter=None) for name, s in states.items()}, end, store.lost)
 
 
 def merged(
@@ -86,7 +87,7 @@ def merged(
             continue
         for name, state in result.states.items():
             _add(states, replace(state, adapter=by_id[name]))
-        if result.end.reason and not result.end.interrupted:
+        if result.end.reason:  # also one that somebody else interrupted
             lost.append(f"{result.device}: {result.end.reason}")
     return list(states.values()), lost
 

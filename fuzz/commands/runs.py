@@ -48,7 +48,8 @@ class Ending:
     def lost(self, reasons: list[str]) -> None:
         """Devices were lost on the way: whatever the others found, the run did not do all it should."""
         for reason in reasons:
-            click.echo(f"the run stopped early: {reason}", err=True)
+            if not self.interrupted:
+                click.echo(f"the run stopped early: {reason}", err=True)
             self.code, self.reason = self.code or EXIT_INCONCLUSIVE, self.reason or reason
 
     def exit_code(self, code: int) -> int:
@@ -59,8 +60,8 @@ class Ending:
 
 
 @contextmanager
-def ending() -> Iterator[Ending]:
-    """Catch what may stop the body of a run early."""
+def ending(*, say: bool = True) -> Iterator[Ending]:
+    """Catch what may stop the body of a run early, and ``say`` so."""
     end = Ending()
     try:
         yield end
@@ -68,10 +69,10 @@ def ending() -> Iterator[Ending]:
         if isinstance(error, KeyboardInterrupt) or interrupt.heard():
             end.code, end.reason = EXIT_INTERRUPTED, "interrupted; what was found so far is written"
         elif isinstance(error, (CorpusError, EventsError, SessionError)):
-            end.code, end.reason = EXIT_INCONCLUSIVE, f"the run stopped early: {error}"
+            end.code, end.reason = EXIT_INCONCLUSIVE, f"the run stopped early: {error}" if say else str(error)
         else:
             raise
-    if end.reason:
+    if end.reason and say:
         click.echo(end.reason, err=True)
 
 

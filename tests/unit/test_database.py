@@ -137,6 +137,9 @@ def test_it_expires_after_months_and_not_after_a_week(tmp_path, server):
     ("where", "says"),
     [
         ("redis://:secret@127.0.0.1:1/0", "redis://127.0.0.1:1/0 cannot be used: Error 111"),
+        ("redis://user:12/secret@host", "is a folder or redis://HOST:PORT"),
+        ("redis://127.0.0.1:1/0?nosuchoption=1", "is a folder or redis://HOST:PORT"),
+        ("redis://127.0.0.1:1/0?socket_timeout=9999", "is a folder or redis://HOST:PORT"),
         ("redis://127.0.0.1:notaport", "is a folder or redis://HOST:PORT"),
         ("redis://", "is a folder or redis://HOST:PORT"), ("http://localhost", "is a folder or redis://HOST:PORT"),
         ("file", "file is no folder and cannot be made one"), ("a\0b", "cannot be made one"),

@@ -17,6 +17,7 @@ from fuzz import corpus
 from fuzz.campaign import Options
 from fuzz.commands import gate_lanes, parts
 from fuzz.commands.gate import Part
+from fuzz.commands.runs import Ending
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
 from fuzz.gate import GateResult
@@ -108,6 +109,78 @@ def test_a_lane_that_is_killed_is_lost_and_the_other_takes_the_rest(tmp_path):
     assert lost.device == "cuda:0" and "ended with -9" in lost.reason
     ((_, mine),) = [r for r in results if not isinstance(r, Lost)]
     assert len(mine) == 9
+
+
+def lost_one(tmp_path, work, show=lambda sums: None):
+    """What becomes of two lanes of which the first does ``work``: the one that is lost, and how long it took."""
+    began = time.monotonic()
+    with Events(tmp_path / "run") as events, Lanes(on_gpus(), DEVICES, 10) as lanes:
+        lanes.start(events, lambda lane: work(lane) if lane.number == 0 else taken(lane))
+        results = lanes.go(show)
+    lost = [r.reason for r in results if isinstance(r, Lost)]
+    return lost, time.monotonic() - began
+
+
+def stop(lane):
+    lane.next_part()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_lane_that_stands_still_is_lost_in_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("fuzz.lanes.STILL_LOOKS", 15)
+    lost, took_s = lost_one(tmp_path, stop)
+    assert lost == ["cuda:0: its supervising process stood still"] and took_s < 30
+
+
+def test_who_interrupts_twice_waits_no_longer_for_a_lane_that_stands_still(tmp_path, monkeypatch):
+    lost, took_s = lost_one(tmp_path, stop, lambda sums: monkeypatch.setattr("fuzz.interrupt._heard", 2))
+    assert lost == [] and took_s < 30
+
+
+def test_a_lane_that_is_killed_leaves_no_folder(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    lost, _ = lost_one(tmp_path, lambda lane: os.kill(os.getpid(), signal.SIGKILL))
+    assert len(lost) == 1 and not list(temporary.iterdir())
+
+
+def test_a_lane_imports_its_engine_once_and_once_to_spare(tmp_path):
+    with Events(tmp_path) as events, Lanes(on_gpus(), DEVICES, 0) as lanes:
+        lanes.start(events, lambda lane: lane.session._spawned)
+        assert lanes.go(lambda sums: None) == [2, 2]
+
+
+def test_an_interruption_at_a_lanes_first_breath_shows_no_traceback(tmp_path, monkeypatch, capfd):
+    def interrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        return os.getppid()
+
+    monkeypatch.setattr("fuzz.lanes._die_with_parent", interrupted)
+    with Events(tmp_path) as events, Lanes(on_gpus(), DEVICES, 1) as lanes, pytest.raises(SessionError):
+        lanes.start(events, taken)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_lane_that_somebody_interrupts_is_no_pass(tmp_path, monkeypatch):
+    def interrupted(session, *_):
+        if session.launch.device == "cuda:0":
+            raise KeyboardInterrupt
+        time.sleep(1.0)
+
+    monkeypatch.setattr(gate_lanes, "run_gate", interrupted)
+    part = Part(EngineSpec("fake", version="1.0"), on_gpus(), [adapter(RIGHT)] * 2, [], [], True, False)
+    with Events(tmp_path) as events:
+        gate_lanes.run(part, DEVICES, events, lambda session: None)
+    assert part.end.exit_code(0) == 3 and "cuda:0: interrupted" in part.end.reason
+    worked = parts.Worked("cuda:1", {}, Ending(130, "interrupted"))
+    assert parts.merged([worked], [adapter(RIGHT)], Options(), {})[1] == ["cuda:1: interrupted"]
+
+
+def test_what_was_shown_in_no_graph_is_counted_over_all_lanes():
+    states = [TargetState(adapter(RIGHT), captured=1, uncaptured=Counter(why=2)) for _ in range(2)]
+    states[0].add(states[1])
+    assert states[0].captured == 2 and states[0].uncaptured == {"why": 4}
 
 
 def test_a_device_that_does_not_start_is_named_and_none_is_an_error(tmp_path):
