@@ -100,14 +100,27 @@ class Campaign:
                 )
                 self.events.end(self.events.start(state.adapter.id), nothing)
         try:
-            while not self._over() and any(not s.done for s in self.states):
-                for state in self.states:
-                    if not state.done and not self._over():
-                        self._slice(state)
-                        self.on_progress(self)
+            self._until_over()
         finally:  # also of a run that is interrupted
             for state in self.states if whole else ():
                 emit_target(self.events, state)
+
+    @property
+    def finished(self) -> bool:
+        """True when no target is left, whatever is left of the budget."""
+        return all(s.done for s in self.states)
+
+    def go_on(self, max_seconds: float) -> None:
+        """Fuzz for that much longer."""
+        self.options, self.began = replace(self.options, max_seconds=max_seconds), time.monotonic()
+        self._until_over()
+
+    def _until_over(self) -> None:
+        while not self._over() and not self.finished:
+            for state in self.states:
+                if not state.done and not self._over():
+                    self._slice(state)
+                    self.on_progress(self)
 
     def _over(self) -> bool:
         return self.elapsed_s >= self.options.max_seconds

@@ -155,8 +155,9 @@ class Session:
         try:
             self._take(spare or self._spawn())
         except SessionError:
-            if spare is None:
+            if spare is None or self._quarantine:
                 raise
+            self._end_zygote()  # it may have said that it failed, and be there still
             self._take(self._spawn())  # what befell the spare, such as memory that was short, may have passed
         if self.direct and self.spares:
             self._spare = self._spawn()
@@ -365,7 +366,7 @@ class Session:
         """Process id of the current worker, ``None`` between workers."""
         return self._pid if self._worker is not None else None
 
-    def _fork(self) -> None:
+    def _fork(self, retries: int = 1) -> None:
         self.history.clear()
         if self._zygote is None:  # lost with the last worker, or direct mode after a death
             self.start()
@@ -384,7 +385,9 @@ class Session:
         except (OSError, wire.Closed, wire.WireError):
             ours.close()
             self._end_zygote()
-            self._fork()  # from a fresh zygote; one that cannot be started raises SessionError
+            if not retries:
+                raise SessionError("the engine's process ends whenever it is to fork a worker") from None
+            self._fork(retries - 1)  # from a fresh zygote; one that cannot be started raises SessionError
             return
         finally:
             theirs.close()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from fuzz.adapter import Adapter
 from fuzz.campaign import Campaign, Options
@@ -50,26 +49,32 @@ def split(adapters: Sequence[Adapter], options: Options, lanes: int) -> list[Opt
 def work(
     lane: Lane, adapters: Sequence[Adapter], parts: list[Options], options: Options, known: list[Known], store: Store
 ) -> Worked:
-    """Take part after part until none is left or the budget is spent."""
+    """Take part after part until none is left or the budget is spent. Parts that wait get their
+    share of the time too; one that its own share was too short for goes on behind them."""
     own, _ = options.shard.share(adapters, options.seed)
-    began, states = time.monotonic(), {}
+    until, campaigns, states = time.monotonic() + options.max_seconds, [], {}
     with ending(say=False) as end:  # the supervisor says it
-        while (taken := lane.next_part()) is not None:
+        while (taken := lane.next_part()) is not None and (left_s := until - time.monotonic()) > 0:
             part, waiting = taken
-            left_s = options.max_seconds - (time.monotonic() - began)
-            if left_s <= 0:
-                break
-            # Parts that wait behind this one get their share too; what one leaves is for all.
             fair_s = left_s if options.max_examples is None else left_s * min(1.0, lane.lanes / waiting)
-            campaign = Campaign(
-                lane.session, own, replace(parts[part], max_seconds=fair_s), lane.events, known,
-                partial(_tell, lane, dict(states)), store,
-            )  # fmt: skip
-            try:
-                campaign.run(whole=False)
-            finally:
-                for state in campaign.states:
-                    _add(states, state)
+            campaigns.append(
+                Campaign(
+                    lane.session,
+                    own,
+                    replace(parts[part], max_seconds=fair_s),
+                    lane.events,
+                    known,
+                    lambda _: lane.tell(*counts(s for c in campaigns for s in c.states)),
+                    store,
+                )  # fmt: skip
+            )
+            campaigns[-1].run(whole=False)
+        while (cut := [c for c in campaigns if not c.finished]) and (left_s := until - time.monotonic()) > 0:
+            for campaign in cut:
+                campaign.go_on(left_s / len(cut))
+    for campaign in campaigns:
+        for state in campaign.states:
+            _add(states, state)
     return Worked(lane.device, {name: replace(s, adapter=None) for name, s in states.items()}, end, store.lost)
 
 
@@ -97,10 +102,6 @@ def counts(states: Iterable[TargetState]) -> tuple[int, int, int]:
     states = list(states)
     behaviours = len({(s.adapter.contract, b) for s in states for b in s.behaviours})
     return sum(s.executed for s in states), behaviours, sum(len(s.found) for s in states)
-
-
-def _tell(lane: Lane, before: dict[str, TargetState], campaign: Campaign) -> None:
-    lane.tell(*counts([*before.values(), *campaign.states]))
 
 
 def _add(states: dict[str, TargetState], state: TargetState) -> None:

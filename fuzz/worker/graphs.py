@@ -41,8 +41,8 @@ class Graphs:
         self._kept: Any = None
 
     def observe(
-        self, run: Callable[[dict[str, Any]], dict[str, Any]], before: dict[str, Any], now: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, run: Callable[[dict[str, Any]], Any], before: dict[str, Any], now: dict[str, Any]
+    ) -> Any:
         """What ``run`` observes of the columns ``now`` when production is replayed from graphs
         captured with those of ``before``. Raises Unsupported."""
         if self._engine.guards is None:
@@ -74,7 +74,7 @@ class Graphs:
         gc.collect()
         gc.freeze()  # what an import left is not looked through four times a case
 
-    def _run(self, step: str, run: Callable[[dict[str, Any]], dict[str, Any]], columns: dict[str, Any]) -> Any:
+    def _run(self, step: str, run: Callable[[dict[str, Any]], Any], columns: dict[str, Any]) -> Any:
         self._step, self._at = step, 0
         gc.collect()  # what the run before left would keep its memory, and move this one's
         return run(columns)

@@ -14,10 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from fuzz import corpus
+from fuzz.adapter import accept_all
 from fuzz.campaign import Options
 from fuzz.commands import gate_lanes, parts
 from fuzz.commands.gate import Part
 from fuzz.commands.runs import Ending
+from fuzz.database import open_store
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
 from fuzz.gate import GateResult
@@ -304,3 +306,25 @@ def test_a_gate_in_lanes_gives_what_one_session_gives(tmp_path, fake_session, de
     assert part.end.reason is None and one.verdicts == two.verdicts and one.executed == two.executed
     assert {i: len(h) for i, h in one.red.items()} == {i: len(h) for i, h in two.red.items()} and one.red
     assert Counter(a.case for a in one.answers) == Counter(a.case for a in two.answers)
+
+
+def test_a_part_whose_share_of_the_time_was_too_short_goes_on_behind_the_others(fake_session, tmp_path):
+    """Eight targets in two seconds; one takes 0.1 s a case and has a quarter of a second, then what others leave."""
+
+    def slowly(case):
+        time.sleep(0.1)
+
+    targets = [replace(adapter(RIGHT), symbol=f"t{i}", accepts=slowly if i == 0 else accept_all) for i in range(8)]
+    session = SimpleNamespace(
+        **{n: getattr(fake_session, n) for n in ("launch", "ready", "stream", "fresh", "history")}
+    )
+    session.stream = lambda requests: fake_session.stream([r | {"target": RIGHT} for r in requests])
+    options, taken_parts = Options(max_seconds=2.5, max_examples=8, bare=True), iter(range(8))
+    with Events(tmp_path) as events:
+        lane = SimpleNamespace(
+            session=session, events=events, lanes=1, device="cpu", tell=lambda *counts: None,
+            next_part=lambda: next(((n, 8 - n) for n in taken_parts), None),
+        )  # fmt: skip
+        split = parts.split(targets, options, 1)
+        worked = parts.work(lane, targets, split, options, [], open_store(None, tmp_path / "examples"))
+    assert [worked.states[t.id].raw for t in targets] == [8] * 8
