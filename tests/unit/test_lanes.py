@@ -257,7 +257,7 @@ def test_one_run_over_two_devices_is_one_campaign(tmp_path, monkeypatch):
 
 
 def test_a_find_of_one_device_is_printed_and_red(tmp_path, monkeypatch):
-    run = several(monkeypatch, "--target", "*two_bugs", "--max-examples", "400", "--out", str(tmp_path / "run"))
+    run = several(monkeypatch, "--target", "*two_bugs", "--max-time", "3s", "--out", str(tmp_path / "run"))
     output, error = run.communicate(timeout=120)
     assert run.returncode == 1, error
     assert "DIVERGE: commit.checkpoint_steps | fake/fake/commit.checkpoint_steps/two_bugs" in output
