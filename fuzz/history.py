@@ -9,11 +9,13 @@ needs more of the past than a session remembers, or that is chance.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzz.supervisor import Session
 
+MAX_SECONDS = 300.0  # besides: cases may be slow, and a process takes seconds to start on a GPU
 MAX_RUNS = 24  # fresh processes; halving 64 requests down to one or two takes about twelve
 
 
@@ -25,8 +27,8 @@ def needed(
 ) -> list[dict[str, Any]] | None:
     """The requests of ``past``, in order, behind which the answer to ``request`` ``shows`` the
     fault in a fresh process; ``None`` if it does not even behind all of them. No single half
-    of the result is enough, unless the runs were used up."""
-    runs = 0
+    of the result is enough, unless the runs or the time were used up."""
+    runs, until = 0, time.monotonic() + MAX_SECONDS
 
     def again(before: Sequence[dict[str, Any]]) -> bool:
         nonlocal runs
@@ -35,13 +37,16 @@ def needed(
         answers = list(session.stream([*before, request]))
         return shows(answers[-1])
 
+    def spent() -> bool:
+        return runs >= MAX_RUNS or time.monotonic() >= until
+
     kept = list(past)
     if not kept or not again(kept):
         return None
     size = (len(kept) + 1) // 2
-    while size and runs < MAX_RUNS:
+    while size and not spent():
         at = 0
-        while at < len(kept) and runs < MAX_RUNS:
+        while at < len(kept) and not spent():
             fewer = kept[:at] + kept[at + size :]
             if fewer and again(fewer):
                 kept = fewer
