@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -23,7 +24,11 @@ COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC")
 LIBRARIES = ("-ldl", "-pthread")  # behind the source, where older linkers want them
 COMPILE_DEADLINE_S = 120  # it takes 2 s on an idle core
+ELF = b"\x7fELF"  # how a library begins
 PLAIN_ALLOCATOR = "PYTORCH_NO_CUDA_MEMORY_CACHING"  # torch's own switch; a sanitizer knows each plain allocation
+
+
+_given_up: dict[Path, str] = {}  # where a compiler hung, it is not waited for again with every worker
 
 
 class GuardsError(Exception):
@@ -47,7 +52,9 @@ def library(home: Home | None = None) -> Path:
     digest = hashlib.sha256(" ".join(FLAGS).encode() + SOURCE.read_bytes()).hexdigest()[:16]
     try:
         place = (home or Home.locate()).platform / "guards" / f"{digest}.so"
-        if not place.exists():
+        if place in _given_up:
+            raise GuardsError(_given_up[place])
+        if not _whole(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             _compile(place)
     except EngineError as error:
@@ -55,6 +62,15 @@ def library(home: Home | None = None) -> Path:
     except OSError as error:
         raise GuardsError(f"the guard allocator cannot be kept: {error}") from None
     return place
+
+
+def _whole(place: Path) -> bool:
+    """Whether a library stands there; a machine that lost its power may leave an empty file."""
+    try:
+        with place.open("rb") as file:
+            return file.read(len(ELF)) == ELF
+    except FileNotFoundError:
+        return False
 
 
 def _compile(place: Path) -> None:
@@ -65,12 +81,27 @@ def _compile(place: Path) -> None:
     scrap = place.with_suffix(f".{os.getpid()}")
     command = [compiler, *FLAGS, "-o", str(scrap), str(SOURCE), *LIBRARIES]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=COMPILE_DEADLINE_S)
-        if done.returncode:
-            raise GuardsError(f"{compiler} does not compile the guard allocator: {done.stderr.strip()[:300]}")
+        code, said = _ran(command)
+        if code:
+            raise GuardsError(f"{compiler} does not compile the guard allocator: {said.strip()[:300]}")
         os.replace(scrap, place)
     except subprocess.TimeoutExpired:
-        raise GuardsError(f"{compiler} did not end within {COMPILE_DEADLINE_S} s") from None
+        _given_up[place] = f"{compiler} did not end within {COMPILE_DEADLINE_S} s"
+        raise GuardsError(_given_up[place]) from None
     finally:
         with contextlib.suppress(FileNotFoundError):
             scrap.unlink()
+
+
+def _ran(command: list[str]) -> tuple[int, str]:
+    """Run a compiler; its exit status and what it said. Nothing that it started outlives it."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        errors="replace", start_new_session=True,
+    ) as child:  # fmt: skip
+        try:
+            said = child.communicate(timeout=COMPILE_DEADLINE_S)[1]
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+    return child.returncode, said

@@ -38,17 +38,16 @@ def needed(
         answers = list(session.stream([*before, request]))
         return shows(answers[-1])
 
+    def spent() -> bool:
+        return runs >= MAX_RUNS or time.monotonic() >= until
+
     kept = list(past)
     if not kept or not again(kept):
         return None
     size = (len(kept) + 1) // 2
-
-    def over() -> bool:
-        return runs >= MAX_RUNS or time.monotonic() >= until
-
-    while size and not over():
+    while size and not spent():
         at = 0
-        while at < len(kept) and not over():
+        while at < len(kept) and not spent():
             fewer = kept[:at] + kept[at + size :]
             if fewer and again(fewer):
                 kept = fewer

@@ -44,10 +44,13 @@ START_DEADLINE_S = 600.0
 CALL_DEADLINE_S = 300.0
 END_DEADLINE_S = 60.0  # racecheck still analyses when the process ends
 QUIET_S = 0.1  # a log that did not grow for so long is complete: the worker has synchronised and waits
+HEAD_BYTES = 1000  # a log's first line lies within
 SETTLE_S = 20.0  # but a case's reports may be many
 PADDING_BYTES = 4096  # between allocations, so that a stray access does not land in the next one
 PRINT_LIMIT = 10_000  # reports that a process prints; then it is silent
 RENEW_AFTER = 1000  # so a new process is started long before
+MAX_LOG_BYTES = 64 << 20  # of what a tool writes between two looks; its print limit is far below
+HEAD = "COMPUTE-SANITIZER"  # how a log begins
 MAX_SAID = 5  # sentences in an event
 LATE = "came after the next case or the end of the process; the last case before it is named"
 
@@ -98,6 +101,7 @@ class Sanitized(Session):
         self.tool, self.alone = tool, alone
         self.notes: Counter[str] = Counter()
         self._log, self._read, self._printed = Path(os.devnull), 0, 0
+        self._headed = False  # whether the process's log began as one does
         self._said: list[Report] = []  # of the case that was answered last
         self._verdict: Verdict | None = None  # of that case
         self._late: list[tuple[Verdict, Verdict]] = []
@@ -110,6 +114,8 @@ class Sanitized(Session):
         if self.alone:
             self.fresh()
         self._said = self._news()
+        if self.alone and isinstance(answer, dict) and not self._headed:  # it ended, and so its log is whole
+            raise SessionError(f"{PROGRAM} did not do its work: its log {self._log} does not begin with {HEAD}")
         if self._printed >= RENEW_AFTER:
             self.fresh()
         return answer
@@ -148,12 +154,15 @@ class Sanitized(Session):
         until, before = time.monotonic() + SETTLE_S, -1
         while before != self._log.stat().st_size and time.monotonic() < until:
             before = self._log.stat().st_size
+            if before - self._read > MAX_LOG_BYTES:
+                raise SessionError(f"{PROGRAM} wrote more than {MAX_LOG_BYTES >> 20} MiB into its log about one case")
             time.sleep(QUIET_S)
         with self._log.open("rb") as log:
             log.seek(self._read)
             raw = log.read()
         self._read += len(raw)
         text = raw.decode(errors="replace")
+        self._headed = self._headed or HEAD in text
         if problem := trouble(text):
             raise SessionError(f"{PROGRAM} did not do its work: {problem}")
         news = reports(text)
@@ -162,6 +171,7 @@ class Sanitized(Session):
 
     def _command(self, where: str) -> list[str]:
         self._log, self._read, self._printed = Path(self._folder.name) / f"{self.tool}-{self._spawned}.log", 0, 0
+        self._headed = False
         return [*prefix(self.tool), "--log-file", str(self._log), *super()._command(where)]
 
     def _connected(self, log: Path) -> tuple[subprocess.Popen, socket.socket]:
@@ -195,8 +205,9 @@ class Sanitized(Session):
 
     def _take(self, zygote: Any) -> None:
         super()._take(zygote)
-        if not self._log.exists() or not self._log.stat().st_size:  # its first line is said at once, or it is not live
-            self.alone = True
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            self._headed = HEAD.encode() in log.read(HEAD_BYTES)
+        self.alone = self.alone or not self._headed  # its first line is said at once, or it is not live
 
 
 def charged(verdict: Verdict, tool: str, said: list[Report]) -> Verdict:

@@ -152,6 +152,9 @@ class Session:
         if self._quarantine:
             raise SessionError(self._quarantine)
         spare, self._spare = self._spare, None
+        if spare is not None and spare.process.poll() is not None:  # of its end while it waited no case is guilty
+            self._end(spare)
+            spare = None
         try:
             self._take(spare or self._spawn())
         except SessionError:

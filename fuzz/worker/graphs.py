@@ -40,9 +40,7 @@ class Graphs:
         self._recorded: list[tuple[Any, Any]] = []  # a graph, and what was allocated by the end of its call
         self._kept: Any = None
 
-    def observe(
-        self, run: Callable[[dict[str, Any]], Any], before: dict[str, Any], now: dict[str, Any]
-    ) -> Any:
+    def observe(self, run: Callable[[dict[str, Any]], Any], before: dict[str, Any], now: dict[str, Any]) -> Any:
         """What ``run`` observes of the columns ``now`` when production is replayed from graphs
         captured with those of ``before``. Raises Unsupported."""
         if self._engine.guards is None:

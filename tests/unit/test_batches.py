@@ -86,6 +86,14 @@ def test_what_shows_only_behind_two_earlier_cases_is_traced_to_them(fake_session
     assert history.needed(fake_session, past[2:], asked, wrong) is None
 
 
+def test_tracing_ends_when_its_time_is_over(fake_session, monkeypatch):
+    past = requests([5, 1100, 6, 1101], REMEMBERS)
+    (asked,) = requests([1200], REMEMBERS)
+    before = fake_session.workers
+    assert history.needed(fake_session, past, asked, lambda answer: True, max_seconds=0.0) == past
+    assert fake_session.workers == before + 1
+
+
 def test_a_flaky_find_names_the_cases_it_takes(fake_session):
     target, choices = adapter(REMEMBERS), _choices_for(1200)
     identity = Identity(CONTRACT.name, REMEMBERS, "current_step", "wrong_step")

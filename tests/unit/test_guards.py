@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -575,3 +576,36 @@ def test_the_pattern_is_the_same_on_both_sides():
     assert f"PATTERN = 0x{worker_side.PATTERN:X};" in source and f"PAGE = {worker_side.PAGE_BYTES};" in source
     assert "worker/*.cpp" in (PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert os.path.exists(guards.SOURCE)
+
+
+def test_a_compiler_that_hangs_is_waited_for_once_and_nothing_of_it_stays(tmp_path, monkeypatch):
+    path = tmp_path / guards.COMPILERS[0]
+    path.write_text(f"#!/bin/sh\nsleep 77 &\necho $! >>{tmp_path}/started\nwait\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(guards, "COMPILE_DEADLINE_S", 1)
+    for _ in range(2):
+        with pytest.raises(guards.GuardsError, match="did not end within 1 s"):
+            guards.library(Home(tmp_path))
+    (child,) = (tmp_path / "started").read_text().split()
+    assert gone(int(child))
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ended, or only waits for somebody to read its status."""
+    for _ in range(50):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+                if stat.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@compiled
+def test_an_empty_file_in_the_librarys_place_is_compiled_anew(tmp_path):
+    place = guards.library(Home(tmp_path))
+    place.write_bytes(b"")
+    assert guards.library(Home(tmp_path)).read_bytes()[:4] == guards.ELF

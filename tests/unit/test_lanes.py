@@ -4,6 +4,7 @@ its own part and is named."""
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from fuzz.commands.runs import Ending
 from fuzz.database import open_store
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
+from fuzz.executor import execute
 from fuzz.gate import GateResult
 from fuzz.gate import gate as run_gate
 from fuzz.lanes import Lanes, Lost
@@ -31,7 +33,7 @@ from fuzz.target_state import TargetState
 from fuzz.verdict import Kind
 from reports import events as event_reader
 from tests.conftest import fake_launch
-from tests.unit.test_isolation import adapter
+from tests.unit.test_isolation import adapter, case_with
 from tests.unit.test_runs import FAKE_RUN, alive, fake
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +147,17 @@ def test_a_lane_that_is_killed_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     lost, _ = lost_one(tmp_path, lambda lane: os.kill(os.getpid(), signal.SIGKILL))
     assert len(lost) == 1 and not list(temporary.iterdir())
+
+
+def test_a_spare_that_died_while_it_waited_is_charged_to_no_case():
+    with Session(replace(on_gpus(), device="cuda:0")) as session:
+        spare = session._spare
+        assert select.select([spare.control], [], [], 60)[0]  # it has imported the engine
+        spare.process.kill()
+        spare.process.wait()
+        assert execute(session, adapter(RIGHT), case_with(5)).kind is Kind.AGREE
+        session.fresh()
+        assert execute(session, adapter(RIGHT), case_with(5)).kind is Kind.AGREE
 
 
 def test_a_lane_imports_its_engine_once_and_once_to_spare(tmp_path):

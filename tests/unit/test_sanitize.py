@@ -166,6 +166,22 @@ def test_a_worker_that_hangs_says_where_it_was_and_leaves_nobody(monkeypatch):
         assert shown(session, 5).kind is Kind.AGREE
 
 
+@pytest.mark.parametrize(
+    ("writes", "says"),
+    [
+        (":", "does not begin with COMPUTE-SANITIZER"),
+        ("echo garbage >$log", "does not begin with COMPUTE-SANITIZER"),
+        ("echo ========= COMPUTE-SANITIZER >$log; head -c 2000000 /dev/zero >>$log", "more than 1 MiB"),
+    ],
+)
+def test_a_tool_whose_log_is_none_did_not_look_and_nothing_passes(tool, monkeypatch, writes, says):
+    monkeypatch.setattr(sanitize, "MAX_LOG_BYTES", 1 << 20)
+    options = 'while [ "${1#--}" != "$1" ]; do [ "$1" = --log-file ] && log=$2; shift 2; done'
+    tool.write_text(f'#!/bin/sh\n{options}\n{writes}\nexec env {fake.LOG}=/dev/null "$@"\n')
+    with started() as session, pytest.raises(SessionError, match=says):
+        shown(session, 5)
+
+
 def test_a_tool_that_ends_at_once_is_quoted(tool):
     tool.write_text("#!/bin/sh\necho unknown option --padding; exit 3\n")
     with pytest.raises(SessionError, match="compute-sanitizer ended with 3 .*\nunknown option --padding"):
