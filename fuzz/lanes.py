@@ -4,7 +4,8 @@ The failure this prevents: one Python process that draws, refers and judges for 
 GPUs keeps them waiting for each other. So each device has a lane, a fork of the
 supervisor with a session of its own; a lane never touches CUDA, only its worker does.
 Work is cut into numbered parts, each a pure function of its number, and a lane takes
-the next that nobody has taken: a device that is slow, hangs or is lost takes fewer.
+the next that nobody has taken: a device that is slow, hangs or is lost takes fewer
+(where each has one part only, as in a run bounded by time, nobody does what a lost one had).
 Lanes append whole lines to the same file, so a run that is killed leaves one stream.
 What this cannot do: tell a lost lane's unfinished part from one that was never begun;
 such a run says which device was lost and is never a pass.
@@ -220,7 +221,7 @@ class Lanes(Generic[T]):
         if self._filled >= 0:
             os.close(self._filled)
         for _, pipe in self._running.values():
-            pipe.close()  # one that waits for "go" ends by itself
+            pipe.close()
         self._interrupt()
         for number in list(self._running):
             self._drop(number)
