@@ -9,12 +9,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuzz import adapter as adapters
 from fuzz.adapter import adapter
-from fuzz.supervisor import PROJECT_ROOT, Launch
 from fuzz.worker.layout import FILLER
+
+if TYPE_CHECKING:
+    from fuzz.supervisor import Launch
 
 ENGINE = "sweep_doubles"
 NONE = -1
@@ -138,6 +140,8 @@ def target(symbol: str) -> adapters.Adapter:
 
 def launch(like: Launch | None = None, device: str = "cpu") -> Launch:
     """The doubles in the interpreter of another launch, for its torch; else in this one."""
+    from fuzz.supervisor import PROJECT_ROOT, Launch  # a worker imports this module too, and has no supervisor
+
     path = [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]
     here = Launch(ENGINE, "1.0", sys.executable, {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))})
     return replace(

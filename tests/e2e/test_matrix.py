@@ -42,7 +42,7 @@ def command(engine_session, monkeypatch):
         yield engine_session(spec.version)
 
     @contextmanager
-    def started(launch):
+    def started(launch, sanitize=None):
         yield engine_session(launch.version)
 
     monkeypatch.setattr("fuzz.commands.bisect.open_session", open_session)
