@@ -94,7 +94,7 @@ class Sides:
 
     def sides(self, pair: Pair) -> tuple[Side, Side]:
         """Both sides by name: the release, or of one release the target."""
-        labels = tuple(f"{s.launch.engine}=={s.launch.version}" for s in (self.left, self.right))
+        labels = tuple(s.launch.label for s in (self.left, self.right))
         targets = (pair.left, pair.right)
         names = labels if labels[0] != labels[1] else tuple(f"{a.module}:{a.symbol}" for a in targets)
         return tuple(Side(n, e, a.id) for n, e, a in zip(names, labels, targets, strict=True))

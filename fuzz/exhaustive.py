@@ -21,7 +21,7 @@ import numpy as np
 from fuzz.adapter import Adapter
 from fuzz.executor import Columns
 from fuzz.pieces import LENGTH_DTYPES, Piece, spots
-from fuzz.supervisor import Died, Hung, Session
+from fuzz.supervisor import Session
 from fuzz.sweep import FIELDS, Block, Silent, SweepResult, columns, no_answer
 from fuzz.verdict import Kind
 from oracle.commit import checkpoint_steps
@@ -83,8 +83,8 @@ def _same_form(session: Session, adapter: Adapter, asked: list[Piece], result: S
             {"op": "closed_form", "target": adapter.id, "grid": grid, "pre": pre, "committed": committed},
             COMPILE_DEADLINE_S,
         )
-        if isinstance(answer, Died | Hung) or answer["status"] != "ok":
-            return _stop(result, *no_answer(answer))
+        if problem := no_answer(answer):
+            return _stop(result, *problem)
         for name, right in zip(FIELDS, closed_form(pre, committed, grid)):
             seen = np.asarray(answer["values"][name])
             if not np.array_equal(seen, right):
@@ -104,8 +104,8 @@ def _compiled(session: Session, adapter: Adapter, asked: list[Piece], result: Sw
     for piece in seen.values():
         few = Piece(piece.grid, piece.length_dtype, piece.first, min(piece.first + 1, piece.last), piece.commits)
         answer = session.call(_request(adapter, few, np.zeros((0, 2), dtype=np.int64)), COMPILE_DEADLINE_S)
-        if isinstance(answer, Died | Hung) or answer["status"] != "ok":
-            return _stop(result, *no_answer(answer))
+        if problem := no_answer(answer):
+            return _stop(result, *problem)
     return True
 
 
@@ -115,8 +115,8 @@ def _request(adapter: Adapter, piece: Piece, spot: np.ndarray) -> dict[str, Any]
 
 def _block(session: Session, adapter: Adapter, piece: Piece, spot: np.ndarray, result: SweepResult) -> bool:
     answer = session.call(_request(adapter, piece, spot))
-    if isinstance(answer, Died | Hung) or answer["status"] != "ok":
-        return _stop(result, *no_answer(answer))
+    if problem := no_answer(answer):
+        return _stop(result, *problem)
     if "misshapen" in answer:
         return _stop(result, Kind.DIVERGE, answer["misshapen"])
     if answer["rows"] != piece.rows:

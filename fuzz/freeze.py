@@ -28,7 +28,7 @@ def _write(session: Session, seed: int, adapter: Adapter, belief: Belief, out: P
     # Of two sides that were compared, the file names the one that the reference does
     # not take: there a replay fails.
     launch = session.launch
-    where = {"engine": f"{launch.engine}=={launch.version}", "target": adapter.id}
+    where = {"engine": launch.label, "target": adapter.id}
     where |= belief.verdict.evidence.get("blamed", {})
     if not re.match(ENGINE, where["engine"]):
         del where["engine"]  # a checkout: a file must not make a replay run code from a path

@@ -14,7 +14,6 @@ such a run says which device was lost and is never a pass.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import multiprocessing
 import os
@@ -32,6 +31,7 @@ from typing import Any, Generic, TypeVar
 
 from fuzz import interrupt
 from fuzz.events import Events
+from fuzz.orphans import end_with_parent
 from fuzz.supervisor import Launch, Session, SessionError
 
 T = TypeVar("T")
@@ -42,7 +42,6 @@ END_PATIENCE_S = 90.0  # what a lane that is told to end gets: its case in fligh
 AGAIN_PATIENCE_S = 2.0  # what is left of that when the user interrupts a second time
 PULSE_S = 1.0  # a thread of each lane says so often that its process is not stopped
 STILL_LOOKS = 600  # ticks without a pulse: two minutes of our own time, which stands still when all of us are stopped
-PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 _PART = struct.Struct("<I")
 
 
@@ -228,7 +227,8 @@ class Lanes(Generic[T]):
 
     def _lane(self, number: int, device: str, events: Events, work: Callable[[Lane], T], pipe: Any, ours: Any) -> None:
         """The body of one lane's process."""
-        parent = _die_with_parent()
+        end_with_parent(signal.SIGTERM)  # in order; without it nobody would read the result
+        parent = os.getppid()
         tempfile.tempdir = self._folder.name
         threading.Thread(target=self._beat, args=(number,), daemon=True).start()
         faulthandler.register(signal.SIGUSR1, all_threads=True)  # as of a worker that is silent
@@ -260,10 +260,3 @@ class Lanes(Generic[T]):
         while True:
             self._pulses[number] += 1
             time.sleep(PULSE_S)
-
-
-def _die_with_parent() -> int:
-    """End in order when the supervisor is killed; without it nobody would read the result. Returns its id."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
-    return os.getppid()

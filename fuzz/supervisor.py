@@ -67,6 +67,11 @@ class Launch:
     packages: dict[str, str] = field(default_factory=dict)
     guards: bool = True
 
+    @property
+    def label(self) -> str:
+        """The engine as ``--engine`` names it."""
+        return f"{self.engine}=={self.version}"
+
 
 @dataclass(frozen=True)
 class Died:

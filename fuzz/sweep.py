@@ -162,8 +162,8 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
         result.verdict, result.failure = Kind.UNSUPPORTED, f"outside the target's domain: {refusal}"
         return False
     answer = session.call({"target": adapter.id, "case": case})
-    if isinstance(answer, Died | Hung) or answer["status"] != "ok":
-        result.verdict, result.failure = no_answer(answer)
+    if problem := no_answer(answer):
+        result.verdict, result.failure = problem
         return False
     if answer.get("outside"):
         result.verdict, result.failure = Kind.DIVERGE, f"the call wrote outside its buffers: {answer['outside']}"
@@ -207,12 +207,14 @@ def _batch(session: Session, adapter: Adapter, batch: Block, result: SweepResult
     return True
 
 
-def no_answer(answer: Any) -> tuple[Kind, str]:
-    """Verdict and words for a batch that was not answered."""
+def no_answer(answer: Any) -> tuple[Kind, str] | None:
+    """Verdict and words for a batch that was not answered; ``None`` for one that was."""
     if isinstance(answer, Died):
         return Kind.CRASH, f"the worker died: {answer.signal_name}"
     if isinstance(answer, Hung):
         return Kind.HANG, f"no answer within {answer.deadline_s:.0f} s"
+    if answer["status"] == "ok":
+        return None
     kinds = {
         "unsupported": Kind.UNSUPPORTED, "raised": Kind.CRASH, "device_fault": Kind.CRASH,
         "out_of_memory": Kind.OUT_OF_MEMORY,

@@ -112,7 +112,7 @@ def fuzz(
     with open_session(spec, device, python, offline) as session, Events(folder) as events:
         listed = support.expected(corpus, spec.name, session.launch.version, device)
         code = _run(
-            session, adapters, options, events, known, listed, _name(session), engine_words(spec, device, python),
+            session, adapters, options, events, known, listed, session.launch.label, engine_words(spec, device, python),
             store, sanitize,
         )  # fmt: skip
     sys.exit(code)
@@ -143,14 +143,10 @@ def _against(
         listed = [p.adapter.id for p in chosen if all(a.id in r for a, r in zip((p.left, p.right), runs * 2))]
         sides = Sides(sessions[0], sessions[-1], chosen)
         again = where_words(left, device, python)
-        title = f"{_name(sessions[0])} against {_name(sessions[-1]) if right else against}"
+        title = f"{sessions[0].launch.label} against {sessions[-1].launch.label if right else against}"
         return _run(
             sides, [p.adapter for p in chosen], options, events, [], listed, title, again, store, against=against
         )
-
-
-def _name(session: Session) -> str:
-    return f"{session.launch.engine}=={session.launch.version}"
 
 
 def _run(
@@ -179,7 +175,7 @@ def _on_several(
     """The campaign on several devices at once; returns the exit code."""
     split = parts.split(adapters, options, len(devices))
     with Events(folder) as events, Lanes(launch, devices, len(split)) as lanes:
-        with Display(f"{launch.engine}=={launch.version}") as display:
+        with Display(launch.label) as display:
             display.show(f"importing the engine on {counted(len(devices), 'device')}", None, stage=True)
             lanes.start(events, lambda lane: parts.work(lane, adapters, split, options, known, store))
         run_started(events, lanes.session, "fuzz", **_bounds(options, store, events))
@@ -196,7 +192,7 @@ def _on_several(
         for state in states:
             emit_target(events, state)
         done = Done(states, lanes.session.launch, ready["places"], options, time.monotonic() - began)
-        return _finish(done, events, end, listed, f"{launch.engine}=={launch.version}", again, store)
+        return _finish(done, events, end, listed, launch.label, again, store)
 
 
 def _bounds(options: Options, store: Store, events: Events) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -82,7 +82,7 @@ class Part:
 
     @property
     def label(self) -> str:
-        return f"{self.launch.engine}=={self.launch.version}"
+        return self.launch.label
 
     def show(self, display: Display, done: int, red: int) -> None:
         """How far it is."""
@@ -177,22 +177,15 @@ def gate(
 
 
 def _several(parts: list[Part], events: Events, lists: Path) -> None:
-    """One session after the other; one that cannot be started does not stop the rest."""
-    for part in parts:
-        if not part.adapters:
-            part.end = Ending()  # nothing executed is inconclusive
-            continue
-        with ending() as stopped, started(part.launch, part.sanitize) as session:
+    """One session after the other."""
+
+    def run(part: Part) -> None:
+        with started(part.launch, part.sanitize) as session:
             events.about = {"engine": part.launch.engine, "version": part.launch.version}
             engine_started(events, session)
             _one(part, session, events, lists)
-        events.about = {}
-        part.end = stopped if stopped.reason else part.end
-        if part.end.interrupted:
-            break
-    with ending():
-        doubt_reference([part.result for part in parts], events)
-    events.about = {}
+
+    _in_turn(parts, events, run)
 
 
 def _shared(
@@ -203,20 +196,32 @@ def _shared(
     if not alone:
         several_started(events, "gate", labels, ",".join(devices), **values)
     begin = partial(run_started, command="gate", **values) if alone else engine_started
+
+    def run(part: Part) -> None:
+        events.about = {} if alone else {"engine": part.launch.engine, "version": part.launch.version}
+        session = gate_lanes.run(part, devices, events, partial(begin, events))
+        _conclude(part, session, events, lists)
+
+    if alone:  # one that cannot be started is an error of the call
+        run(parts[0])
+    else:
+        _in_turn(parts, events, run)
+
+
+def _in_turn(parts: list[Part], events: Events, run: Callable[[Part], None]) -> None:
+    """One engine after the other; one that cannot be started does not stop the rest."""
     for part in parts:
         if not part.adapters:
             part.end = Ending()  # nothing executed is inconclusive
             continue
-        events.about = {} if alone else {"engine": part.launch.engine, "version": part.launch.version}
-        with contextlib.nullcontext(Ending()) if alone else ending() as stopped:  # alone, that is an error of the call
-            session = gate_lanes.run(part, devices, events, partial(begin, events))
-            _conclude(part, session, events, lists)
+        with ending() as stopped:
+            run(part)
         events.about = {}
         part.end = stopped if stopped.reason else part.end
         if part.end.interrupted:
             break
     with ending():
-        doubt_reference([part.result for part in parts] if not alone else [], events)
+        doubt_reference([part.result for part in parts], events)
     events.about = {}
 
 

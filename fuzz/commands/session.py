@@ -26,7 +26,7 @@ def provisioned(spec: EngineSpec, device: str, python: Path | None, offline: boo
 def started(launch: Launch, sanitize: str | None = None, *, alone: bool = False) -> Iterator[Session]:
     """Import the engine once and yield its session, ``sanitize`` names the tool under which
     it runs and ``alone`` gives each case a process of its own there. Raises SessionError."""
-    with Display(f"{launch.engine}=={launch.version}") as display:
+    with Display(launch.label) as display:
         display.show("importing the engine", None, stage=True)
         session = Session(launch) if sanitize is None else Sanitized(launch, sanitize, alone=alone)
         try:

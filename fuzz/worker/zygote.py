@@ -28,11 +28,11 @@ from typing import Any
 
 from fuzz import adapter as adapters_
 from fuzz import wire
+from fuzz.orphans import end_with_parent
 from fuzz.worker import guards
 from fuzz.worker.engine import Engine, location
 from fuzz.worker.serve import serve
 
-PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 STACK_SIGNAL = signal.SIGUSR1  # the supervisor asks a silent worker where it is
 END_ALONE_S = 120.0  # for a process under a sanitizer to end by itself once its supervisor has gone
 
@@ -45,7 +45,7 @@ def main() -> None:
     if not inherited:
         die_with_peer(control)  # the parent is a thread of that other program, which may end at any time
     elif hello["direct"]:
-        die_with_parent()  # stopped, or in a kernel that never ends, it would not see its socket close
+        end_with_parent(signal.SIGKILL)  # stopped, or in a kernel that never ends, it would not see its socket close
     try:
         engine, adapters, ready = start(hello)
     except Exception as error:
@@ -172,7 +172,7 @@ def child(sock: socket.socket, log: str, engine: Any, adapters: dict[str, Any]) 
     code = 1
     try:
         redirect(log)
-        die_with_parent()
+        end_with_parent(signal.SIGKILL)
         faulthandler.enable()
         faulthandler.register(STACK_SIGNAL, all_threads=True)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's business
@@ -180,13 +180,6 @@ def child(sock: socket.socket, log: str, engine: Any, adapters: dict[str, Any]) 
         code = 0
     finally:
         os._exit(code)
-
-
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, also while it is
-    stopped and could not see its socket close."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def connected(path: str) -> socket.socket:

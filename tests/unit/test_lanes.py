@@ -167,11 +167,7 @@ def test_a_lane_imports_its_engine_once_and_once_to_spare(tmp_path):
 
 
 def test_an_interruption_at_a_lanes_first_breath_shows_no_traceback(tmp_path, monkeypatch, capfd):
-    def interrupted():
-        os.kill(os.getpid(), signal.SIGINT)
-        return os.getppid()
-
-    monkeypatch.setattr("fuzz.lanes._die_with_parent", interrupted)
+    monkeypatch.setattr("fuzz.lanes.end_with_parent", lambda _: os.kill(os.getpid(), signal.SIGINT))
     with Events(tmp_path) as events, Lanes(on_gpus(), DEVICES, 1) as lanes, pytest.raises(SessionError):
         lanes.start(events, taken)
     assert "Traceback" not in capfd.readouterr().err
