@@ -8,6 +8,7 @@ fault, everything else is answered rightly.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -26,7 +27,7 @@ FAULTS = {
     1001: "exit", 1002: "segfault", 1003: "kill", 1004: "hang", 1005: "garbage", 1006: "flood", 1007: "harness",
     1008: "stub", 1009: "memory", 1010: "path", 1011: "wrong", 1012: "swallowed_stub", 1013: "flaky",
     1014: "device", 1015: "device_of_ours", 1016: "stopped", 1017: "deaf", 1018: "busy",
-    1019: "compiles", 1020: "hangs_after_compiling",
+    1019: "compiles", 1020: "hangs_after_compiling", 1021: "looks_for_its_import",
 }  # fmt: skip
 
 
@@ -127,6 +128,8 @@ def misbehaves(engine: Any, case: Any) -> dict[str, Any]:
     if fault in ("device", "device_of_ours"):
         lose_device(engine, in_production=fault == "device")
     if fault == "flaky" and os.getpid() % 2:
+        return right(case)
+    if fault == "looks_for_its_import" and not any(o is misbehaves for o in gc.get_objects()):
         return right(case)
     answer = right(case)
     return {"current_step": [s + 1 for s in answer["current_step"]], "checkpoint_step": answer["checkpoint_step"]}

@@ -14,13 +14,13 @@ leaves an error in a capture only one cause: the capture.
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from fuzz.adapter import PathNotTaken, Unsupported
+from fuzz.worker import litter
 from fuzz.worker.streams import aside
 
 PLAIN, CAPTURE, REPLAY = "plain", "capture", "replay"
@@ -69,12 +69,10 @@ class Graphs:
             # The first graph allocates what all graphs share, and the last one frees it: a graph
             # that stays keeps it out of the comparison of two runs.
             self._kept = self._empty()
-        gc.collect()
-        gc.freeze()  # what an import left is not looked through four times a case
 
     def _run(self, step: str, run: Callable[[dict[str, Any]], Any], columns: dict[str, Any]) -> Any:
         self._step, self._at = step, 0
-        gc.collect()  # what the run before left would keep its memory, and move this one's
+        litter.collect()  # what the run before left would keep its memory, and move this one's
         return run(columns)
 
     @contextmanager

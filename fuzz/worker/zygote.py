@@ -29,7 +29,7 @@ from typing import Any
 from fuzz import adapter as adapters_
 from fuzz import wire
 from fuzz.orphans import end_with_parent
-from fuzz.worker import guards
+from fuzz.worker import guards, litter
 from fuzz.worker.engine import Engine, location
 from fuzz.worker.serve import serve
 
@@ -51,6 +51,7 @@ def main() -> None:
     except Exception as error:
         wire.send(control, {"failed": f"{type(error).__name__}: {error}"})
         raise
+    litter.set_aside()
     wire.send(control, ready)
     if hello["direct"]:
         faulthandler.register(STACK_SIGNAL, all_threads=True)

@@ -54,6 +54,7 @@ EXPECTED = {
     "device": (Kind.CRASH, "device:device-side assert triggered"),
     "device_of_ours": (Kind.HARNESS_ERROR, None),
     "path": (Kind.UNSUPPORTED, None),
+    "looks_for_its_import": (Kind.AGREE, None),
     "wrong": (Kind.DIVERGE, "wrong_step"),
 }
 
