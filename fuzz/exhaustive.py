@@ -28,7 +28,6 @@ from oracle.commit import checkpoint_steps
 from oracle.commit.checkpoint_steps import LENGTH_MAX, CheckpointStepsCase, Request, closed_form
 
 FORM_ROWS = 4096  # random rows on which the closed forms are compared, for each grid and type
-COMPILE_DEADLINE_S = 180.0  # of the first call; a kernel is compiled in it
 
 
 def sweep(
@@ -80,8 +79,7 @@ def _same_form(session: Session, adapter: Adapter, asked: list[Piece], result: S
         committed = rng.integers(1, most + 1, len(pre))
         committed[0::3], committed[1::3] = 1, most
         answer = session.call(
-            {"op": "closed_form", "target": adapter.id, "grid": grid, "pre": pre, "committed": committed},
-            COMPILE_DEADLINE_S,
+            {"op": "closed_form", "target": adapter.id, "grid": grid, "pre": pre, "committed": committed}
         )
         if problem := no_answer(answer):
             return _stop(result, *problem)
@@ -103,7 +101,7 @@ def _compiled(session: Session, adapter: Adapter, asked: list[Piece], result: Sw
         seen.setdefault((piece.grid, piece.length_dtype), piece)
     for piece in seen.values():
         few = Piece(piece.grid, piece.length_dtype, piece.first, min(piece.first + 1, piece.last), piece.commits)
-        answer = session.call(_request(adapter, few, np.zeros((0, 2), dtype=np.int64)), COMPILE_DEADLINE_S)
+        answer = session.call(_request(adapter, few, np.zeros((0, 2), dtype=np.int64)))
         if problem := no_answer(answer):
             return _stop(result, *problem)
     return True

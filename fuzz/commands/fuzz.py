@@ -39,14 +39,14 @@ from fuzz.commands.options import (
     where_words,
 )
 from fuzz.commands.parts import counts
-from fuzz.commands.runs import Ending, counted, ending, run_finished, run_started
+from fuzz.commands.runs import Ending, counted, ending, found_by, run_finished, run_started
 from fuzz.commands.second_pass import second_pass
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.database import Store, open_store
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
 from fuzz.known import Known
-from fuzz.lanes import Lanes
+from fuzz.lanes import Lanes, Lost
 from fuzz.progress import Display
 from fuzz.supervisor import Launch, Session
 from fuzz.target_state import TargetState, emit_target
@@ -187,7 +187,8 @@ def _on_several(
             interrupt.look()
         ready = lanes.session.ready
         states, lost = parts.merged(results, adapters, options, ready["unsupported"])
-        end.lost([each.reason for each in lanes.failed] + lost)
+        unheard = found_by([r.device for r in results if isinstance(r, Lost)], folder)
+        end.lost([each.reason for each in lanes.failed] + lost, unheard)
         store.lost = next((r.lost_store for r in results if isinstance(r, parts.Worked) and r.lost_store), None)
         for state in states:
             emit_target(events, state)

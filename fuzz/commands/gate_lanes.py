@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fuzz import interrupt
-from fuzz.commands.runs import Ending, counted, ending
+from fuzz.commands.runs import Ending, counted, ending, found_by
 from fuzz.events import Events
 from fuzz.gate import GateResult
 from fuzz.gate import gate as run_gate
@@ -40,7 +40,7 @@ def run(part: Part, devices: Sequence[str], events: Events, begin: Callable[[Any
             part.result.add(found)
             if end.reason:  # also one that somebody else interrupted
                 lost.append(f"{device}: {end.reason}")
-        part.end.lost(lost)
+        part.end.lost(lost, found_by([r.device for r in results if isinstance(r, Lost)], events.out))
         return lanes.session
 
 

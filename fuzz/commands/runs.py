@@ -8,7 +8,8 @@ why it stopped. Such a run is never a pass.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ from fuzz import interrupt
 from fuzz.events import Events, EventsError, environment
 from fuzz.frozen import CorpusError
 from fuzz.supervisor import Session, SessionError
-from fuzz.verdict import EXIT_AGREED, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED
+from fuzz.verdict import EXIT_AGREED, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, Kind, exit_code, worst_exit
+from reports.events import FAILURES, read
 from reports.junit import write_junit
+from reports.model import judged
 
 
 def counted(number: int, noun: str) -> str:
@@ -40,13 +43,15 @@ class Ending:
 
     code: int | None = None
     reason: str | None = None
+    unheard: int = EXIT_AGREED  # exit code of what lost devices had found
 
     @property
     def interrupted(self) -> bool:
         return self.code == EXIT_INTERRUPTED
 
-    def lost(self, reasons: list[str]) -> None:
+    def lost(self, reasons: list[str], unheard: int = EXIT_AGREED) -> None:
         """Devices were lost on the way: whatever the others found, the run did not do all it should."""
+        self.unheard = unheard
         for reason in reasons:
             if not self.interrupted:
                 click.echo(f"the run stopped early: {reason}", err=True)
@@ -56,7 +61,22 @@ class Ending:
         """The exit code of the run whose verdicts alone would give ``code``."""
         if self.interrupted:
             return EXIT_INTERRUPTED
+        code = worst_exit((code, self.unheard))
         return EXIT_INCONCLUSIVE if self.code is not None and code == EXIT_AGREED else code
+
+
+def found_by(devices: Collection[str], out: Path) -> int:
+    """Exit code of what devices found whose lanes were lost before they could say it: the events of
+    the run in ``out`` say it."""
+    if not devices:
+        return EXIT_AGREED
+    try:
+        ends = [end for end in judged(read(out)) if end.get("device") in devices]
+    except (OSError, ValueError) as error:
+        click.echo(f"what lost devices had found cannot be read: {error}", err=True)
+        return EXIT_INCONCLUSIVE
+    unknown_red = sum(end["verdict"] in FAILURES and not end.get("known") for end in ends)
+    return exit_code(Counter(Kind(end["verdict"]) for end in ends), unknown_red)
 
 
 @contextmanager

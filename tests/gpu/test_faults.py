@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 import pytest
 
 from fuzz import adapter as adapters
 from fuzz.executor import execute
-from fuzz.supervisor import PROJECT_ROOT, Launch, Session
+from fuzz.supervisor import Session
 from fuzz.verdict import Kind
 from tests.gpu.fault_engine import FAULTS
+from tests.gpu.launches import launch_of
 from tests.unit.test_isolation import case_with
 
 adapters.BUILT_IN["gpu_faults"] = "tests.gpu.fault_modules"
@@ -35,11 +35,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def session():
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")])}
-    modules, targets = ("tests.gpu.fault_engine",), tuple(adapters.load("gpu_faults"))
-    launch = Launch(
-        "gpu_faults", "1.0", sys.executable, env, {}, modules, targets, "cuda:0", torch=True, shims=False
-    )  # fmt: skip
+    launch = launch_of("gpu_faults", "tests.gpu.fault_engine", torch=True)
     with Session(launch, deadline_s=20.0) as made:
         yield made
 

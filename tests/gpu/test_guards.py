@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
 
 from fuzz import adapter as adapters
 from fuzz.executor import execute
 from fuzz.presentation import PLAIN, Presentation
-from fuzz.supervisor import PROJECT_ROOT, Launch, Session
+from fuzz.supervisor import Session
 from fuzz.verdict import Kind
 from tests.gpu.guard_engine import COUNT, WAYS, WIDE
+from tests.gpu.launches import launch_of
 from tests.unit.test_isolation import case_with
 
 adapters.BUILT_IN["gpu_guards"] = "tests.gpu.guard_modules"
@@ -39,13 +39,7 @@ EXPECTED = {
 
 
 def session_of(**launch):
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")])}
-    env |= launch.pop("env", {})
-    modules, targets = ("tests.gpu.guard_engine",), tuple(adapters.load("gpu_guards"))
-    return Session(
-        Launch("gpu_guards", "1.0", sys.executable, env, {}, modules, targets, "cuda:0", shims=False, **launch),
-        deadline_s=60.0,
-    )
+    return Session(launch_of("gpu_guards", "tests.gpu.guard_engine", **launch), deadline_s=60.0)
 
 
 @pytest.fixture(scope="module")

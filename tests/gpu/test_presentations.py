@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 
 import pytest
@@ -11,9 +10,10 @@ import pytest
 from fuzz import adapter as adapters
 from fuzz.executor import execute
 from fuzz.presentation import PLAIN, Presentation
-from fuzz.supervisor import PROJECT_ROOT, Launch, Session
+from fuzz.supervisor import Session
 from fuzz.verdict import Kind
 from oracle.commit.checkpoint_steps import CONTRACT, Request
+from tests.gpu.launches import launch_of
 
 adapters.BUILT_IN["gpu_presentations"] = "tests.gpu.presentation_modules"
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/nvidia0"), reason="UNSUPPORTED: no GPU here")
@@ -42,11 +42,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def session():
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")])}
-    modules, targets = ("tests.gpu.presentation_engine",), tuple(adapters.load("gpu_presentations"))
-    launch = Launch(
-        "gpu_presentations", "1.0", sys.executable, env, {}, modules, targets, "cuda:0", torch=True, shims=False
-    )  # fmt: skip
+    launch = launch_of("gpu_presentations", "tests.gpu.presentation_engine", torch=True)
     with Session(launch, deadline_s=120.0) as made:  # a kernel is compiled in the first call
         yield made
 

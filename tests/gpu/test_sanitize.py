@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from functools import cache
 
@@ -16,9 +15,9 @@ from fuzz import adapter as adapters
 from fuzz.executor import execute
 from fuzz.sanitize import NoSanitizer, Sanitized, program
 from fuzz.sanitizer_log import TOOLS
-from fuzz.supervisor import PROJECT_ROOT, Launch
 from fuzz.verdict import Kind
 from tests.gpu.fault_engine import FAULTS
+from tests.gpu.launches import launch_of
 from tests.unit.test_isolation import case_with
 
 adapters.BUILT_IN["gpu_faults"] = "tests.gpu.fault_modules"
@@ -54,11 +53,7 @@ CASES = {
 
 @pytest.fixture(scope="module", params=TOOLS)
 def session(request):
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")])}
-    modules, targets = ("tests.gpu.fault_engine",), tuple(adapters.load("gpu_faults"))
-    launch = Launch(
-        "gpu_faults", "1.0", sys.executable, env, {}, modules, targets, "cuda:0", torch=True, shims=False
-    )  # fmt: skip
+    launch = launch_of("gpu_faults", "tests.gpu.fault_engine", torch=True)
     with Sanitized(launch, request.param) as made:
         print(f"\n{request.param}: imported in {made.ready['import_s']:.1f} s, a process a case: {made.alone}")
         yield made

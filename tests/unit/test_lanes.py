@@ -17,6 +17,7 @@ import pytest
 from fuzz import corpus
 from fuzz.adapter import accept_all
 from fuzz.campaign import Options
+from fuzz.commands import fuzz as fuzz_command
 from fuzz.commands import gate_lanes, parts
 from fuzz.commands.gate import Part
 from fuzz.commands.runs import Ending
@@ -291,6 +292,32 @@ def test_an_interrupted_run_writes_what_both_had(tmp_path, monkeypatch):
     (said,) = [e for e in events if e["event"] == "target"]
     assert said["executed"] == sum(ends.values()) and "interrupted" in error
     assert not alive(tmp_path)
+
+
+def killed_after(work):
+    """Lanes that do their work and are killed before they can say what they found."""
+
+    def dies(*arguments):
+        work(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return dies
+
+
+@pytest.mark.parametrize(("name", "code"), [("two_bugs", 1), ("right", 3)])
+def test_what_lost_devices_had_found_is_red(tmp_path, monkeypatch, name, code):
+    chosen = [adapter(RIGHT.replace("right", name))]
+    monkeypatch.setattr(gate_lanes, "_work", killed_after(gate_lanes._work))
+    cases = [c for c in corpus.load(corpus.DEFAULT_CORPUS) if c[1].contract == chosen[0].contract][:40]
+    part = Part(EngineSpec("fake", version="1.0"), on_gpus(), chosen, [], cases, True, False)
+    with Events(tmp_path / "gate") as events:
+        gate_lanes.run(part, DEVICES, events, lambda session: events.emit("run_started"))
+    assert "ended with -9" in part.end.reason and part.code == code
+
+    monkeypatch.setattr(parts, "work", killed_after(parts.work))
+    options, store = Options(max_seconds=3.0, max_examples=100), open_store(None, tmp_path / "examples")
+    arguments = (on_gpus(), DEVICES, chosen, options, tmp_path / "fuzz", [], [], "again", store)
+    assert fuzz_command._on_several(*arguments) == code
 
 
 @pytest.mark.parametrize("text", ["cuda:0,0", "cuda:0,", "cpu,cpu", "cuda:a,b", "cuda,cuda:1"])
