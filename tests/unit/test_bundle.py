@@ -62,7 +62,12 @@ def pieces(tmp_path, monkeypatch) -> dict[EngineSpec, list[layers.Layer]]:
             (into / "einops.py").write_text(f"for Python {python}")
 
     monkeypatch.setattr(pack, "_pip", pip)
-    engine = {"sglang/__init__.py": "engine", "sglang/__pycache__/a.pyc": "byte code", layers.MANIFEST: "{}"}
+    engine = {
+        "sglang/__init__.py": "engine",
+        "sglang/__pycache__/a.pyc": "byte code",
+        "sglang/a.a": "static",
+        layers.MANIFEST: "{}",
+    }
     parts = [layer(tmp_path / "engine", engine), layer(tmp_path / "base", {}, "base.txt")]
     monkeypatch.setattr(pack.imports.EngineImports, "kernels", lambda table, version: [KERNELS])
     return {parse("sglang==0.5.23"): parts}
