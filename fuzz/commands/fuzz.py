@@ -14,13 +14,14 @@ from typing import Any
 
 import click
 
-from fuzz import interrupt, support
 from fuzz import known as known_
+from fuzz import support
 from fuzz.adapter import Adapter, select
 from fuzz.against import Sides, matching, pairs
 from fuzz.campaign import Campaign, Options
 from fuzz.commands import parts
 from fuzz.commands.fuzz_words import Done, finds, show
+from fuzz.commands.in_lanes import in_lanes
 from fuzz.commands.options import (
     Duration,
     ShardParam,
@@ -39,14 +40,13 @@ from fuzz.commands.options import (
     where_words,
 )
 from fuzz.commands.parts import counts
-from fuzz.commands.runs import Ending, counted, ending, found_by, run_finished, run_started
+from fuzz.commands.runs import Ending, counted, ending, run_finished, run_started
 from fuzz.commands.second_pass import second_pass
 from fuzz.commands.session import open_session, provisioned, started
 from fuzz.database import Store, open_store
 from fuzz.engines.spec import EngineSpec
 from fuzz.events import Events
 from fuzz.known import Known
-from fuzz.lanes import Lanes, Lost
 from fuzz.progress import Display
 from fuzz.supervisor import Launch, Session
 from fuzz.target_state import TargetState, emit_target
@@ -173,26 +173,27 @@ def _on_several(
     known: list[Known], listed: list[str], again: str, store: Store,
 ) -> int:  # fmt: skip
     """The campaign on several devices at once; returns the exit code."""
-    split = parts.split(adapters, options, len(devices))
-    with Events(folder) as events, Lanes(launch, devices, len(split)) as lanes:
-        with Display(launch.label) as display:
-            display.show(f"importing the engine on {counted(len(devices), 'device')}", None, stage=True)
-            lanes.start(events, lambda lane: parts.work(lane, adapters, split, options, known, store))
-        run_started(events, lanes.session, "fuzz", **_bounds(options, store, events))
-        began, results = time.monotonic(), []
-        with Display("fuzz") as display, ending() as end:
-            results = lanes.go(
-                lambda sums: display.show(_words(*sums, time.monotonic() - began), _share(began, options))
-            )
-            interrupt.look()
-        ready = lanes.session.ready
-        states, lost = parts.merged(results, adapters, options, ready["unsupported"])
-        unheard = found_by([r.device for r in results if isinstance(r, Lost)], folder)
-        end.lost([each.reason for each in lanes.failed] + lost, unheard)
-        store.lost = next((r.lost_store for r in results if isinstance(r, parts.Worked) and r.lost_store), None)
+    split, began = parts.split(adapters, options, len(devices)), 0.0
+
+    def begin(session: Any) -> None:
+        nonlocal began
+        run_started(events, session, "fuzz", **_bounds(options, store, events))
+        began = time.monotonic()
+
+    def so_far(display: Display, sums: list[int]) -> None:
+        elapsed_s = time.monotonic() - began
+        display.show(_words(*sums, elapsed_s), elapsed_s / options.max_seconds)
+
+    with Events(folder) as events:
+        worked, end, session = in_lanes(
+            launch, devices, len(split), events,
+            lambda lane: parts.work(lane, adapters, split, options, known, store), begin, so_far, "fuzz",
+        )  # fmt: skip
+        states = parts.merged(worked, adapters, options, session.ready["unsupported"])
+        store.lost = next((each.lost_store for each in worked if each.lost_store), None)
         for state in states:
             emit_target(events, state)
-        done = Done(states, lanes.session.launch, ready["places"], options, time.monotonic() - began)
+        done = Done(states, session.launch, session.ready["places"], options, time.monotonic() - began)
         return _finish(done, events, end, listed, launch.label, again, store)
 
 
@@ -224,10 +225,6 @@ def _show(display: Display, campaign: Campaign) -> None:
 def _words(cases: int, behaviours: int, finds: int, seconds: float) -> str:
     rate = cases / max(seconds, 1e-9)
     return f"{cases} cases, {rate:.0f}/s, {behaviours} behaviours reached, {counted(finds, 'divergence')}"
-
-
-def _share(began: float, options: Options) -> float:
-    return (time.monotonic() - began) / options.max_seconds
 
 
 def _code(states: list[TargetState], listed: list[str]) -> int:

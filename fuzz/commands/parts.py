@@ -17,7 +17,7 @@ from fuzz.campaign import Campaign, Options
 from fuzz.commands.runs import Ending, ending
 from fuzz.database import Store
 from fuzz.known import Known
-from fuzz.lanes import Lane, Lost
+from fuzz.lanes import Lane
 from fuzz.shard import Shard
 from fuzz.target_state import TargetState
 
@@ -26,11 +26,9 @@ PARTS_A_LANE = 8  # of a fixed campaign: the last one to end is then a small sha
 
 @dataclass(frozen=True)
 class Worked:
-    """What one lane gives back; the adapters stay behind, for they are functions."""
+    """What one lane found; the adapters stay behind, for they are functions."""
 
-    device: str
     states: dict[str, TargetState]
-    end: Ending
     lost_store: str | None = None
 
 
@@ -48,7 +46,7 @@ def split(adapters: Sequence[Adapter], options: Options, lanes: int) -> list[Opt
 
 def work(
     lane: Lane, adapters: Sequence[Adapter], parts: list[Options], options: Options, known: list[Known], store: Store
-) -> Worked:
+) -> tuple[Worked, Ending]:
     """Take part after part until none is left or the budget is spent. Parts that wait get their
     share of the time too; one that its own share was too short for goes on behind them."""
     own, _ = options.shard.share(adapters, options.seed)
@@ -75,26 +73,20 @@ def work(
     for campaign in campaigns:
         for state in campaign.states:
             _add(states, state)
-    return Worked(lane.device, {name: replace(s, adapter=None) for name, s in states.items()}, end, store.lost)
+    return Worked({name: replace(s, adapter=None) for name, s in states.items()}, store.lost), end
 
 
 def merged(
-    results: Iterable[Worked | Lost], adapters: Sequence[Adapter], options: Options, unsupported: dict[str, str]
-) -> tuple[list[TargetState], list[str]]:
-    """What each target was shown by all lanes, and why lanes ended early."""
+    results: Iterable[Worked], adapters: Sequence[Adapter], options: Options, unsupported: dict[str, str]
+) -> list[TargetState]:
+    """What each target was shown by all lanes."""
     own, _ = options.shard.share(adapters, options.seed)
     by_id = {a.id: a for a in own}
     states = {a.id: TargetState(a, reason=unsupported.get(a.id)) for a in own}
-    lost = []
     for result in results:
-        if isinstance(result, Lost):
-            lost.append(result.reason)
-            continue
         for name, state in result.states.items():
             _add(states, replace(state, adapter=by_id[name]))
-        if result.end.reason:  # also one that somebody else interrupted
-            lost.append(f"{result.device}: {result.end.reason}")
-    return list(states.values()), lost
+    return list(states.values())
 
 
 def counts(states: Iterable[TargetState]) -> tuple[int, int, int]:

@@ -1,0 +1,54 @@
+"""A run on several devices, from the import of its engine on each to what all of them say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from fuzz import interrupt
+from fuzz.commands.runs import Ending, counted, ending, found_by
+from fuzz.events import Events
+from fuzz.lanes import Lane, Lanes, Lost
+from fuzz.progress import Display
+from fuzz.supervisor import Launch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Said(Generic[T]):
+    """What one lane gives back: what it found, and how its work ended."""
+
+    device: str
+    found: T
+    end: Ending
+
+
+def in_lanes(
+    launch: Launch, devices: Sequence[str], parts: int, events: Events, work: Callable[[Lane], tuple[T, Ending]],
+    begin: Callable[[Any], None], show: Callable[[Display, list[int]], None], title: str,
+) -> tuple[list[T], Ending, Any]:  # fmt: skip
+    """Let every device do its share of ``parts``. ``begin`` is told what stands for a session over all
+    of them once every engine is imported. Returns what each found, how the run ended, and that
+    session. Raises SessionError when no device could be started."""
+    with Lanes(launch, devices, parts) as lanes:
+        with Display(launch.label) as display:
+            display.show(f"importing the engine on {counted(len(devices), 'device')}", None, stage=True)
+            lanes.start(events, partial(_said, work))
+        begin(lanes.session)
+        results: list[Any] = []
+        with Display(title) as display, ending() as end:
+            results = lanes.go(partial(show, display))
+            interrupt.look()
+        gone = [result for result in results if isinstance(result, Lost)]
+        heard = [result for result in results if not isinstance(result, Lost)]
+        reasons = [lost.reason for lost in (*lanes.failed, *gone)]
+        reasons += [f"{said.device}: {said.end.reason}" for said in heard if said.end.reason]  # also an interrupted one
+        end.lost(reasons, found_by([lost.device for lost in gone], events.out))
+        return [said.found for said in heard], end, lanes.session
+
+
+def _said(work: Callable[[Lane], tuple[T, Ending]], lane: Lane) -> Said[T]:
+    return Said(lane.device, *work(lane))
