@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from fuzz import adapter as adapters
+from fuzz import interrupt
 from fuzz.engines.spec import parse
 from fuzz.launch import launch_for
 from fuzz.supervisor import PROJECT_ROOT, Launch, Session
@@ -16,11 +18,27 @@ from fuzz.supervisor import PROJECT_ROOT, Launch, Session
 adapters.BUILT_IN["fake"] = "tests.fake_modules"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell starts what it puts into the background with SIGINT ignored, ``nohup`` SIGHUP: whoever is started
+    here would inherit that, and tests of interruption would wait for nothing."""
+    for number in interrupt.SIGNALS:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 def fake_launch() -> Launch:
     """The fake engine in this interpreter, without torch."""
     env = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     targets = tuple(adapters.load("fake"))
     return Launch("fake", "1.0", sys.executable, env, {}, ("tests.fake_engine",), targets, torch=False)
+
+
+@pytest.fixture(autouse=True)
+def signals_stay_as_they_were() -> Iterator[None]:
+    """A test that changes how this process hears a signal would change it for all that come after."""
+    before = [signal.getsignal(number) for number in interrupt.SIGNALS]
+    yield
+    assert [signal.getsignal(number) for number in interrupt.SIGNALS] == before
 
 
 @pytest.fixture()
