@@ -33,6 +33,7 @@ from fuzz import interrupt
 from fuzz.events import Events
 from fuzz.orphans import end_with_parent
 from fuzz.supervisor import Launch, Session, SessionError
+from fuzz.verdict import EXIT_HARNESS, EXIT_INCONCLUSIVE
 
 T = TypeVar("T")
 
@@ -74,10 +75,11 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lost(Generic[T]):
-    """A lane that ended without a result."""
+    """A lane that ended without a result; ``code`` is the exit code that this alone gives a run."""
 
     device: str
     reason: str
+    code: int = EXIT_INCONCLUSIVE
 
 
 class Lanes(Generic[T]):
@@ -194,13 +196,19 @@ class Lanes(Generic[T]):
             if time.monotonic() > deadline:
                 return Lost(process.name, f"{process.name}: its engine was not imported in time")
             if not process.is_alive() and not pipe.poll():
-                return Lost(process.name, f"{process.name}: its supervising process ended with {process.exitcode}")
+                return self._ended(process)
         try:
             said = pipe.recv()
         except (EOFError, OSError):
             process.join(TICK_S)
-            return Lost(process.name, f"{process.name}: its supervising process ended with {process.exitcode}")
+            return self._ended(process)
         return said
+
+    @staticmethod
+    def _ended(process: Any) -> Lost:
+        """Killed by somebody, or by a fault of ours that it has printed."""
+        code = EXIT_HARNESS if (process.exitcode or 0) > 0 else EXIT_INCONCLUSIVE
+        return Lost(process.name, f"{process.name}: its supervising process ended with {process.exitcode}", code)
 
     def _drop(self, number: int) -> None:
         process, pipe = self._running.pop(number)

@@ -19,11 +19,11 @@ adapters.BUILT_IN["fake"] = "tests.fake_modules"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell starts what it puts into the background with SIGINT ignored, ``nohup`` SIGHUP: whoever is started
-    here would inherit that, and tests of interruption would wait for nothing."""
-    for number in interrupt.SIGNALS:
+    """A shell starts what it puts into the background with SIGINT ignored: whoever is started here would
+    inherit that, and tests of interruption would wait for nothing."""
+    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(number, default)
 
 
 def fake_launch() -> Launch:
@@ -36,9 +36,12 @@ def fake_launch() -> Launch:
 @pytest.fixture(autouse=True)
 def signals_stay_as_they_were() -> Iterator[None]:
     """A test that changes how this process hears a signal would change it for all that come after."""
-    before = [signal.getsignal(number) for number in interrupt.SIGNALS]
+    before = {number: signal.getsignal(number) for number in interrupt.SIGNALS}
     yield
-    assert [signal.getsignal(number) for number in interrupt.SIGNALS] == before
+    changed = [number for number, handler in before.items() if signal.getsignal(number) != handler]
+    for number in changed:
+        signal.signal(number, before[number])
+    assert not changed
 
 
 @pytest.fixture()

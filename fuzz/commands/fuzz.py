@@ -164,7 +164,7 @@ def _run(
     if sanitize and not end.reason:
         with ending() as end:
             second_pass(session, sanitize, [f for f in finds(campaign.states) if f.known is None], said, events)
-    done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s)
+    done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s, end.reason)
     return _finish(done, events, end, listed, title, again, store, said)
 
 
@@ -193,7 +193,7 @@ def _on_several(
         store.lost = next((each.lost_store for each in worked if each.lost_store), None)
         for state in states:
             emit_target(events, state)
-        done = Done(states, session.launch, session.ready["places"], options, time.monotonic() - began)
+        done = Done(states, session.launch, session.ready["places"], options, time.monotonic() - began, end.reason)
         return _finish(done, events, end, listed, launch.label, again, store)
 
 
@@ -208,7 +208,7 @@ def _finish(
     said: Mapping[Identity, list[str]] = MappingProxyType({}),
 ) -> int:  # fmt: skip
     """Print, write the last event and return the exit code."""
-    code = end.exit_code(_code(done.states, listed))
+    code = end.exit_code(_code(done.states, listed, end))
     show(done, title, again, said)
     if store.lost:
         click.echo(f"the database {store.name} was lost during the run: {store.lost}", err=True)
@@ -227,16 +227,16 @@ def _words(cases: int, behaviours: int, finds: int, seconds: float) -> str:
     return f"{cases} cases, {rate:.0f}/s, {behaviours} behaviours reached, {counted(finds, 'divergence')}"
 
 
-def _code(states: list[TargetState], listed: list[str]) -> int:
-    """Exit code of a campaign; ``listed`` are the targets that must run."""
+def _code(states: list[TargetState], listed: list[str], end: Ending) -> int:
+    """Exit code of a campaign; ``listed`` are the targets that must run, unless it was stopped early."""
     verdicts: Counter[Kind] = Counter()
     for state in states:
         verdicts.update(state.verdicts)
     unknown = sum(1 for f in finds(states) if f.known is None and f.belief.kind is not Kind.ORACLE_SUSPECT)
     unknown += sum(len(s.seen.keys() - s.found.keys()) for s in states)
     chosen = {s.adapter.id: s for s in states}
-    did_not_run = [t for t in listed if t in chosen and not chosen[t].executed]
-    if not any(s.executed for s in states):
+    did_not_run = [t for t in listed if t in chosen and not chosen[t].executed and not end.reason]
+    if not any(s.executed for s in states) and not end.reason:
         click.echo("inconclusive: no selected target executed a case", err=True)
     for name in did_not_run:
         click.echo(f"inconclusive: {name} is listed in support.toml but executed nothing", err=True)

@@ -26,11 +26,14 @@ class Done:
     places: dict[str, str | None]
     options: Options
     seconds: float
+    stopped: str | None = None
 
 
-def _not_executed(state: TargetState) -> str:
+def _not_executed(state: TargetState, stopped: str | None) -> str:
     if state.reason:
         return f"UNSUPPORTED: {state.reason}"
+    if stopped:
+        return "no result: the run stopped early"
     drawn = (
         f"none of {counted(state.sought, 'draw')} lay in its domain"
         if state.sought
@@ -55,7 +58,7 @@ def show(done: Done, title: str, again: str, said: Mapping[Identity, list[str]])
     for s in done.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
-            click.echo(f"{s.adapter.id:<{width}}  {_not_executed(s)}")
+            click.echo(f"{s.adapter.id:<{width}}  {_not_executed(s, done.stopped)}")
             continue
         red = sum(n for k, n in s.verdicts.items() if k is not Kind.AGREE and k is not Kind.UNSUPPORTED)
         note = f"  {red} not agreeing" if red else ""

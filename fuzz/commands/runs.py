@@ -8,8 +8,7 @@ why it stopped. Such a run is never a pass.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,8 @@ from fuzz import interrupt
 from fuzz.events import Events, EventsError, environment
 from fuzz.frozen import CorpusError
 from fuzz.supervisor import Session, SessionError
-from fuzz.verdict import EXIT_AGREED, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, Kind, exit_code, worst_exit
-from reports.events import FAILURES, read
+from fuzz.verdict import EXIT_AGREED, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, worst_exit
 from reports.junit import write_junit
-from reports.model import judged
 
 
 def counted(number: int, noun: str) -> str:
@@ -43,7 +40,7 @@ class Ending:
 
     code: int | None = None
     reason: str | None = None
-    unheard: int = EXIT_AGREED  # exit code of what lost devices had found
+    unheard: int = EXIT_AGREED  # the exit code that lost devices and what they had found give
 
     @property
     def interrupted(self) -> bool:
@@ -63,20 +60,6 @@ class Ending:
             return EXIT_INTERRUPTED
         code = worst_exit((code, self.unheard))
         return EXIT_INCONCLUSIVE if self.code is not None and code == EXIT_AGREED else code
-
-
-def found_by(devices: Collection[str], out: Path) -> int:
-    """Exit code of what devices found whose lanes were lost before they could say it: the events of
-    the run in ``out`` say it."""
-    if not devices:
-        return EXIT_AGREED
-    try:
-        ends = [end for end in judged(read(out)) if end.get("device") in devices]
-    except (OSError, ValueError) as error:
-        click.echo(f"what lost devices had found cannot be read: {error}", err=True)
-        return EXIT_INCONCLUSIVE
-    unknown_red = sum(end["verdict"] in FAILURES and not end.get("known") for end in ends)
-    return exit_code(Counter(Kind(end["verdict"]) for end in ends), unknown_red)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from fuzz.engines.home import Home, Progress
 from fuzz.engines.spec import EngineError, EngineSpec
 
 SCRATCH = ".bundle-"  # then the maker's process id: what it leaves when it is killed goes with the next one
-UNUSED = (".pyc", ".a")  # byte code, and static libraries, of which one package has 65 MB
+UNUSED = (".pyc", ".a")  # byte code, and static libraries: nothing here links one, and xgrammar's has 65 MB
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (35, 34, 31, 28, 27, 24, 17, 12, 5)]
 PLATFORMS += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
 
@@ -160,7 +160,7 @@ def _pip(place: Home, python: str, arguments: list, title: str) -> None:
 
 
 def packed(folder: Path, file: Path) -> int:
-    """Pack a folder, the same bytes for the same files, without what no run opens and our own manifest; returns how
+    """Pack a folder, the same bytes for the same files, without what is UNUSED and our own manifest; returns how
     many files there are."""
     names = sorted(
         str(path.relative_to(folder))

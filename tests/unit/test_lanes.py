@@ -18,7 +18,7 @@ from fuzz import corpus
 from fuzz.adapter import accept_all
 from fuzz.campaign import Options
 from fuzz.commands import fuzz as fuzz_command
-from fuzz.commands import gate_lanes, parts
+from fuzz.commands import gate_lanes, in_lanes, parts
 from fuzz.commands.gate import Part
 from fuzz.database import open_store
 from fuzz.engines.spec import EngineSpec
@@ -301,20 +301,78 @@ def killed_after(work):
     return dies
 
 
-@pytest.mark.parametrize(("name", "code"), [("two_bugs", 1), ("right", 3)])
-def test_what_lost_devices_had_found_is_red(tmp_path, monkeypatch, name, code):
-    chosen = [adapter(RIGHT.replace("right", name))]
-    monkeypatch.setattr(gate_lanes, "_work", killed_after(gate_lanes._work))
+def gate_of(tmp_path, *names):
+    """A gate of some targets on two devices, and what became of it."""
+    chosen = [adapter(RIGHT.replace("right", name)) for name in names]
     cases = [c for c in corpus.load(corpus.DEFAULT_CORPUS) if c[1].contract == chosen[0].contract][:40]
     part = Part(EngineSpec("fake", version="1.0"), on_gpus(), chosen, [], cases, True, False)
     with Events(tmp_path / "gate") as events:
         gate_lanes.run(part, DEVICES, events, lambda session: events.emit("run_started"))
+    return part
+
+
+@pytest.mark.parametrize(("name", "code"), [("two_bugs", 1), ("right", 3)])
+def test_what_lost_devices_had_found_is_said_and_red(tmp_path, monkeypatch, capfd, name, code):
+    monkeypatch.setattr(gate_lanes, "_work", killed_after(gate_lanes._work))
+    part = gate_of(tmp_path, name)
     assert "ended with -9" in part.end.reason and part.code == code
+    found = f"had found before: DIVERGE: commit.checkpoint_steps | {RIGHT.replace('right', name)} | "
+    assert (found in capfd.readouterr().err) == (code == 1)
 
     monkeypatch.setattr(parts, "work", killed_after(parts.work))
     options, store = Options(max_seconds=3.0, max_examples=100), open_store(None, tmp_path / "examples")
-    arguments = (on_gpus(), DEVICES, chosen, options, tmp_path / "fuzz", [], [], "again", store)
+    chosen = [adapter(RIGHT.replace("right", name))]
+    arguments = (on_gpus(), DEVICES, chosen, options, tmp_path / "fuzz", [], [chosen[0].id], "again", store)
     assert fuzz_command._on_several(*arguments) == code
+    said = capfd.readouterr()
+    assert (found in said.err) == (code == 1) and "no result: the run stopped early" in said.out
+    assert "executed nothing" not in said.err and "before its turn" not in said.out
+
+
+def test_a_fault_of_ours_in_a_lane_is_a_harness_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(gate_lanes, "run_gate", lambda *_: {}["of ours"])
+    assert gate_of(tmp_path, "right").code == 4
+
+
+X = {
+    "target": RIGHT,
+    "contract": "commit.checkpoint_steps",
+    "identity": {"field": "current_step", "kind": "wrong_step"},
+}
+OLD, NEW = ({"engine": "fake", "version": version} for version in ("1.0", "2.0"))
+
+
+def ended(device, verdict, engine=NEW, **more):
+    return engine | {"event": "end", "device": device, "case": 1, "verdict": verdict, **X, **more}
+
+
+@pytest.mark.parametrize(
+    ("lines", "lost", "code"),
+    [
+        ([ended("cuda:0", "DIVERGE")], Lost("cuda:0", "killed"), 1),
+        ([ended("cuda:0", "AGREE")], Lost("cuda:0", "killed"), 3),
+        ([ended("cuda:0", "DIVERGE", known=True)], Lost("cuda:0", "killed"), 3),
+        ([ended("cuda:1", "DIVERGE")], Lost("cuda:0", "killed"), 3),  # its lane says that itself
+        ([ended("cuda:0", "DIVERGE", OLD), ended("cuda:0", "AGREE")], Lost("cuda:0", "killed"), 3),
+        (
+            [ended("cuda:0", "DIVERGE", OLD), OLD | {"event": "verdict", "verdict": "ORACLE_SUSPECT", **X},
+             ended("cuda:0", "DIVERGE")],
+            Lost("cuda:0", "killed"), 1,
+        ),
+        ([ended("cuda:0", "AGREE")], Lost("cuda:0", "raised", 4), 4),
+        ([ended("cuda:0", "FLAKY")], Lost("cuda:0", "killed"), 1),
+        ([{"event": "end"}], Lost("cuda:0", "killed"), 3),  # an event that nobody can read
+    ],
+)  # fmt: skip
+def test_the_journal_says_what_a_lost_device_had_found(tmp_path, capsys, lines, lost, code):
+    with Events(tmp_path) as events:
+        events.emit("run_started")
+        for line in lines:
+            events.emit(**line)
+        events.about = NEW
+        assert in_lanes._unheard([lost], events) == code
+        assert in_lanes._unheard([], events) == 0
+    assert ("cannot be read" in capsys.readouterr().err) == (lines == [{"event": "end"}])
 
 
 @pytest.mark.parametrize("text", ["cuda:0,0", "cuda:0,", "cpu,cpu", "cuda:a,b", "cuda,cuda:1"])
