@@ -48,9 +48,9 @@ def in_lanes(
         with Display(title) as display, ending() as end:
             results = lanes.go(partial(show, display))
             interrupt.look()
-        gone = [result for result in results if isinstance(result, Lost)]
+        gone = [*lanes.failed, *(result for result in results if isinstance(result, Lost))]
         heard = [result for result in results if not isinstance(result, Lost)]
-        reasons = [lost.reason for lost in (*lanes.failed, *gone)]
+        reasons = [lost.reason for lost in gone]
         reasons += [f"{said.device}: {said.end.reason}" for said in heard if said.end.reason]  # also an interrupted one
         with interrupt.remembered():
             end.lost(reasons, EXIT_AGREED if end.interrupted else _unheard(gone, events))

@@ -334,6 +334,16 @@ def test_a_fault_of_ours_in_a_lane_is_a_harness_error(tmp_path, monkeypatch):
     assert gate_of(tmp_path, "right").code == 4
 
 
+def test_a_fault_of_ours_at_the_start_of_one_lane_is_a_harness_error(tmp_path, monkeypatch):
+    class Faulty(Session):
+        def start(self):
+            return {}["of ours"] if self.launch.device == "cuda:1" and not self.ready else super().start()
+
+    monkeypatch.setattr("fuzz.lanes.Session", Faulty)
+    part = gate_of(tmp_path, "right")
+    assert part.code == 4 and part.result.executed
+
+
 X = {
     "target": RIGHT,
     "contract": "commit.checkpoint_steps",
