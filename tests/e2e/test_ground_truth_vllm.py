@@ -67,6 +67,15 @@ def test_block_verification_is_the_block_rule(ask, slug):
     assert missing.kind is Kind.UNSUPPORTED
 
 
+def test_runner_2_drew_the_token_at_a_placeholder_from_the_residual_before_0_28(ask):
+    """Nothing was drafted there, so the target's own row is what to draw from."""
+    target, slug = f"{RUNNER_2}rejection_sample", "rejection-sample-edges-final-coin-last-greedy-accepted"
+    red = ask("0.27.1", target, slug)
+    assert (red.kind, red.identity.field, red.identity.kind) == (Kind.DIVERGE, "race_token", "wrong_token")
+    for version in ("0.28.0", "0.33.0"):
+        assert ask(version, target, slug).kind is Kind.AGREE
+
+
 def test_block_verification_accepted_a_placeholder_before_0_28(ask):
     """The draft -1 passed the accept test and would be emitted."""
     target = f"{RUNNER_2}rejection_sample(use_block_verification)"
