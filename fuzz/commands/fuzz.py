@@ -164,7 +164,7 @@ def _run(
     if sanitize and not end.reason:
         with ending() as end:
             second_pass(session, sanitize, [f for f in finds(campaign.states) if f.known is None], said, events)
-    done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s, end.reason)
+    done = Done(campaign.states, session.launch, session.ready["places"], options, campaign.elapsed_s)
     return _finish(done, events, end, listed, title, again, store, said)
 
 
@@ -193,7 +193,7 @@ def _on_several(
         store.lost = next((each.lost_store for each in worked if each.lost_store), None)
         for state in states:
             emit_target(events, state)
-        done = Done(states, session.launch, session.ready["places"], options, time.monotonic() - began, end.reason)
+        done = Done(states, session.launch, session.ready["places"], options, time.monotonic() - began)
         return _finish(done, events, end, listed, launch.label, again, store)
 
 
@@ -209,7 +209,7 @@ def _finish(
 ) -> int:  # fmt: skip
     """Print, write the last event and return the exit code."""
     code = end.exit_code(_code(done.states, listed, end))
-    show(done, title, again, said)
+    show(done, title, again, said, end.reason)
     if store.lost:
         click.echo(f"the database {store.name} was lost during the run: {store.lost}", err=True)
     run_finished(events, code, end, seconds=round(done.seconds, 2))

@@ -26,20 +26,14 @@ class Done:
     places: dict[str, str | None]
     options: Options
     seconds: float
-    stopped: str | None = None
 
 
 def _not_executed(state: TargetState, stopped: str | None) -> str:
     if state.reason:
         return f"UNSUPPORTED: {state.reason}"
-    if stopped:
-        return "no result: the run stopped early"
-    drawn = (
-        f"none of {counted(state.sought, 'draw')} lay in its domain"
-        if state.sought
-        else "the run ended before its turn"
-    )
-    return f"not reached: {drawn}"
+    if state.sought:
+        return f"not reached: none of {counted(state.sought, 'draw')} lay in its domain"
+    return "no result: the run stopped early" if stopped else "not reached: the run ended before its turn"
 
 
 def finds(states: list[TargetState]) -> list[Found]:
@@ -47,9 +41,9 @@ def finds(states: list[TargetState]) -> list[Found]:
     return [f for s in states for f in s.found.values()]
 
 
-def show(done: Done, title: str, again: str, said: Mapping[Identity, list[str]]) -> None:
+def show(done: Done, title: str, again: str, said: Mapping[Identity, list[str]], stopped: str | None) -> None:
     """The table of targets and each find in words; ``again`` are the options of a
-    replay, ``said`` what a sanitizer says of the finds."""
+    replay, ``said`` what a sanitizer says of the finds, ``stopped`` why the run ended early."""
     launch, options, seconds = done.launch, done.options, done.seconds
     width = max(len(s.adapter.id) for s in done.states)
     part = f", part {options.shard}" if options.shard.count > 1 else ""
@@ -58,7 +52,7 @@ def show(done: Done, title: str, again: str, said: Mapping[Identity, list[str]])
     for s in done.states:
         total = len(contracts.get(s.adapter.contract).behaviours)
         if not s.executed:
-            click.echo(f"{s.adapter.id:<{width}}  {_not_executed(s, done.stopped)}")
+            click.echo(f"{s.adapter.id:<{width}}  {_not_executed(s, stopped)}")
             continue
         red = sum(n for k, n in s.verdicts.items() if k is not Kind.AGREE and k is not Kind.UNSUPPORTED)
         note = f"  {red} not agreeing" if red else ""

@@ -18,6 +18,7 @@ from fuzz.progress import Display
 from fuzz.supervisor import Launch
 from fuzz.verdict import EXIT_AGREED, Kind, exit_code, worst_exit
 from reports.events import FAILURES, read
+from reports.events import parts as of_one_engine
 from reports.model import identity_of, judged
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def _unheard(lost: list[Lost], events: Events) -> int:
         return EXIT_AGREED
     code, devices = worst_exit(each.code for each in lost), {each.device for each in lost}
     try:
-        of_engine = [e for e in read(events.out) if events.about.items() <= e.items()]
+        of_engine = of_one_engine(read(events.out))[-1]  # the one whose lanes these are
     except (OSError, ValueError) as error:
         click.echo(f"what lost devices had found cannot be read: {error}", err=True)
         return code

@@ -51,21 +51,16 @@ def work(
     share of the time too; one that its own share was too short for goes on behind them."""
     own, _ = options.shard.share(adapters, options.seed)
     until, campaigns, states = time.monotonic() + options.max_seconds, [], {}
+
+    def tell(_: Campaign) -> None:
+        lane.tell(*counts(s for c in campaigns for s in c.states))
+
     with ending(say=False) as end:  # the supervisor says it
         while (taken := lane.next_part()) is not None and (left_s := until - time.monotonic()) > 0:
             part, waiting = taken
             fair_s = left_s if options.max_examples is None else left_s * min(1.0, lane.lanes / waiting)
-            campaigns.append(
-                Campaign(
-                    lane.session,
-                    own,
-                    replace(parts[part], max_seconds=fair_s),
-                    lane.events,
-                    known,
-                    lambda _: lane.tell(*counts(s for c in campaigns for s in c.states)),
-                    store,
-                )  # fmt: skip
-            )
+            options_of_part = replace(parts[part], max_seconds=fair_s)
+            campaigns.append(Campaign(lane.session, own, options_of_part, lane.events, known, tell, store))
             campaigns[-1].run(whole=False)
         while (cut := [c for c in campaigns if not c.finished]) and (left_s := until - time.monotonic()) > 0:
             for campaign in cut:

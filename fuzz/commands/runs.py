@@ -46,7 +46,7 @@ class Ending:
     def interrupted(self) -> bool:
         return self.code == EXIT_INTERRUPTED
 
-    def lost(self, reasons: list[str], unheard: int = EXIT_AGREED) -> None:
+    def lost(self, reasons: list[str], unheard: int) -> None:
         """Devices were lost on the way: whatever the others found, the run did not do all it should."""
         self.unheard = unheard
         for reason in reasons:
