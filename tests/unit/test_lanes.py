@@ -18,7 +18,7 @@ from fuzz import corpus
 from fuzz.adapter import accept_all
 from fuzz.campaign import Options
 from fuzz.commands import fuzz as fuzz_command
-from fuzz.commands import gate_lanes, in_lanes, parts
+from fuzz.commands import fuzz_words, gate_lanes, in_lanes, parts
 from fuzz.commands.gate import Part
 from fuzz.database import open_store
 from fuzz.engines.spec import EngineSpec
@@ -327,6 +327,17 @@ def test_what_lost_devices_had_found_is_said_and_red(tmp_path, monkeypatch, capf
     said = capfd.readouterr()
     assert (found in said.err) == (code == 1) and "no result: the run stopped early" in said.out
     assert "executed nothing" not in said.err and "before its turn" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("sought", "stopped", "words"),
+    [
+        (0, None, "not reached: the run ended before its turn"), (0, "lost", "no result: the run stopped early"),
+        (5, None, "none of 5 draws lay in its domain"), (5, "lost", "none of 5 draws lay in its domain"),
+    ],
+)  # fmt: skip
+def test_a_target_that_was_shown_nothing_says_why(sought, stopped, words):
+    assert words in fuzz_words._not_executed(TargetState(adapter(RIGHT), sought=sought), stopped)
 
 
 def test_a_fault_of_ours_in_a_lane_is_a_harness_error(tmp_path, monkeypatch):
